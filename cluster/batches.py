@@ -43,7 +43,9 @@ def map_batches(
     """The function's results for batches of `batch_size` rows of a source; the last batch may be smaller.
 
     `exe` is an executable, the path of one, or a `cluster.Handle`. `function` is by default "main"; of an executable with a
-    tokenizer "encode", "classify" or "score", whose source is a list of texts, or has the columns "text" and, to score, "query".
+    tokenizer "encode", "classify" or "score", whose source is a list of texts, or has the columns "text" and, to score, "query";
+    or "generate", whose source has the column "prompt", and whose results are texts: the prompts of a batch share the decoder's
+    calls, and are answered by one worker unless `workers` says more.
 
     The source is an array or memory map, a tuple of arrays in the order of the parameters or a mapping by their names, a table
     of pandas, Polars or Arrow (columns by the parameters' names, or those of one matrix), the path of a file of Parquet, CSV,
@@ -58,7 +60,8 @@ def map_batches(
     A batch whose worker dies, or runs out of time or memory, is tried again up to `retries` times, on another worker where there
     is one. `max_seconds` bounds each batch; a worker that has not answered `grace` seconds later is ended, and counts as dead.
     `checkpoint` is a folder that keeps results: what is there is not computed again. `progress` shows a bar. `engine_options`
-    are for Ray the options of its actors, for Dask {"client": …}; other options are those of `cluster.handle.OPTIONS`.
+    are for Ray the options of its actors, for Dask {"client": …}; other options are those of `cluster.handle.OPTIONS`, and to
+    generate those of `Generator.map`.
 
     Raises ArgumentError, FileError, FormatError, UnknownFunctionError, CheckpointError, MissingPackageError now; and while
     results are taken BatchError, which names the batch, WorkerError, and whatever the source raises.
@@ -72,6 +75,9 @@ def map_batches(
         raise ArgumentError(f"map_batches: engine={engine!r}; expected one of {', '.join(map(repr, _ENGINES))}")
     handle = Handle.of(exe, max_seconds=max_seconds, **options)
     signature = Signature(handle.load(), function)
+    signature.check_answering(handle.answering)
+    if workers is None and engine == "local" and signature.of_texts is not None and signature.of_texts.gives_texts:
+        workers = 1  # the texts of a batch share a decoder's calls, and its caches
     function = signature.function
     rows = source_of(source, signature)
     patience = None if max_seconds is None else max_seconds + grace
@@ -85,6 +91,7 @@ def map_batches(
             "function": function,
             "batch_size": batch_size,
             "source": rows.fingerprint(),
+            **({"answering": handle.answering} if handle.answering else {}),
         }
         kept = Checkpoint(checkpoint, work)
     return Results(made, rows, signature, batch_size, ordered, retries, limit, kept, progress)
@@ -126,6 +133,7 @@ class Results:
         except BaseException:
             self.close()
             raise
+        result = self._signature.texts_of(result)
         return result if self._ordered else (number, result)
 
     def numpy(self) -> Any:
@@ -134,7 +142,8 @@ class Results:
             pairs = list(self._pairs)
         if not pairs:
             return nothing(self._signature)
-        return join([result for _, result in sorted(pairs, key=lambda pair: pair[0])], self._signature)
+        found = [result for _, result in sorted(pairs, key=lambda pair: pair[0])]
+        return self._signature.texts_of(join(found, self._signature))
 
     def close(self) -> None:
         """Ends the workers, and gives up the checkpoint's folder. What was finished is kept there."""

@@ -40,6 +40,7 @@ OPTIONS = (
     "threads",
 )
 
+ANSWERING = ("max_new_tokens", "temperature", "top_p", "seed", "chat")  # of a generator's: see `Generator.map`
 _UNUSED = 30 * 86400.0  # seconds after which an exported executable that nobody has used is removed
 _EXPORTS = "executables"  # the folder in the user's cache
 
@@ -59,12 +60,13 @@ class Handle:
         """A handle of a path, or of an executable, which is written to the user's cache folder by its digest if it has no file
         that workers could read: it was made here, its file is another one by now, or its constants lie in other files.
 
-        Options are those of `VirtualMachine` named in `OPTIONS`; those that are None stay as they are. Raises ArgumentError,
-        FileError, FormatError.
+        Options are those of `VirtualMachine` named in `OPTIONS`, and those named in `ANSWERING`; those that are None stay as they
+        are. Raises ArgumentError, FileError, FormatError.
         """
         given = {name: value for name, value in options.items() if value is not None}
-        if unknown := sorted(given.keys() - set(OPTIONS)):
-            raise ArgumentError(f"Handle.of: no option {', '.join(unknown)}; there are {', '.join(OPTIONS)}")
+        if unknown := sorted(given.keys() - {*OPTIONS, *ANSWERING}):
+            known = ", ".join([*OPTIONS, *ANSWERING])
+            raise ArgumentError(f"Handle.of: no option {', '.join(unknown)}; there are {known}")
         if isinstance(exe, Handle):
             return replace(exe, options=tuple(sorted({**dict(exe.options), **given}.items())))
         if isinstance(exe, Executable):
@@ -84,13 +86,21 @@ class Handle:
         file = SameFile(self.path, self.digest, self.stamp)
         return load_same(file, trust_native=dict(self.options).get("trust_native", False))
 
+    @property
+    def answering(self) -> dict[str, Any]:
+        """How a generator answers."""
+        return {name: value for name, value in self.options if name in ANSWERING}
+
     def open(self) -> tuple[Executable, VirtualMachine]:
         """The executable and this process's machine for it. Raises what `load` and `VirtualMachine` raise."""
         with _lock:
             found = _opened.get((self.digest, self.options))
             if found is None:
                 executable = self.load()
-                found = executable, VirtualMachine(executable, **dict(self.options))
+                found = (
+                    executable,
+                    VirtualMachine(executable, **{name: value for name, value in self.options if name in OPTIONS}),
+                )
                 if len(_opened) >= MOST_OPENED:  # calls that use the oldest one keep it alive
                     del _opened[next(iter(_opened))]
                 _opened[self.digest, self.options] = found

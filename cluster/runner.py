@@ -38,10 +38,11 @@ class Signature:
         """A `function` of None is that of texts, where the executable has a tokenizer, or "main"."""
         self.of_texts = _of_texts(executable, function)
         if self.of_texts is not None:
-            self.function, self.names, result = self.of_texts
-            self.results, self.rows = (result,), None
+            self.function, self.names = self.of_texts.name, self.of_texts.columns
+            self.results, self.rows = (self.of_texts.result,), None
             texts = TensorType(DType.string, (UNKNOWN,))
-            self.type = FunctionType((texts,) * len(self.names), TensorType(DType.float32, (UNKNOWN, UNKNOWN)))
+            rows = texts if self.of_texts.gives_texts else TensorType(DType.float32, (UNKNOWN, UNKNOWN))
+            self.type = FunctionType((texts,) * len(self.names), rows)
             return
         self.function = function or "main"
         found = executable.function(self.function)
@@ -77,6 +78,16 @@ class Signature:
                 f"function {self.function!r}: its result holds a {type_}; between processes travel tensors and tuples of them"
             )
 
+    def check_answering(self, options: Mapping[str, Any]) -> None:
+        """Raises ArgumentError where options of generators are given for another function."""
+        if options and not (self.of_texts is not None and self.of_texts.gives_texts):
+            raise ArgumentError(f"{next(iter(options))}: function {self.function!r} makes no texts")
+
+    def texts_of(self, result: Any) -> Any:
+        """A result as callers get it: texts, which between processes are bytes."""
+        is_of_bytes = self.of_texts is not None and self.of_texts.gives_texts
+        return np.array(texts_in(result), object) if is_of_bytes else result
+
     def arguments(self, value: Any, what: str = "the source") -> tuple[Any, ...]:
         """The arrays of an array, a tuple or a mapping by name, one for each parameter, in their order. Raises ArgumentError."""
         if self.of_texts is not None and isinstance(value, (str, list)) and len(self.names) == 1:
@@ -111,10 +122,14 @@ class Runner:
         """
         if threads is not None:
             set_num_threads(threads)
-        executable, machine = Handle.of(exe, **options).open()
+        handle = Handle.of(exe, **options)
+        executable, machine = handle.open()
         self.signature = Signature(executable, function)
+        self.signature.check_answering(handle.answering)
         is_plain = self.signature.of_texts is None
-        self._call = machine[self.signature.function] if is_plain else _texts_call(executable, machine)
+        self._call = (
+            machine[self.signature.function] if is_plain else _texts_call(executable, machine, handle.answering)
+        )
 
     def run(self, arrays: Sequence[np.ndarray]) -> Any:
         """The result of these rows: an array, or a tuple of such. Raises what the function raises; ShapeError."""
@@ -148,11 +163,11 @@ def _of_texts(executable: Executable, function: str | None) -> RowFunction | Non
     return found if is_meant else None
 
 
-def _texts_call(executable: Executable, machine: VirtualMachine) -> Callable[..., Any]:
+def _texts_call(executable: Executable, machine: VirtualMachine, answering: dict[str, Any]) -> Callable[..., Any]:
     from ..text.loading import of
 
     texts: Any = of(executable, machine)
-    return lambda *columns: texts.map(*map(texts_in, columns))
+    return lambda *columns: texts.map(*map(texts_in, columns), **answering)
 
 
 def texts_in(column: np.ndarray) -> list[str]:
@@ -205,7 +220,7 @@ def nothing(signature: Signature) -> Any:
         inner = type_.shape[1:]
         if not type_.rank or not all(isinstance(size, int) for size in inner):
             raise ShapeError(f"there are no rows, and no call to tell the sizes of the result {type_}")
-        return np.empty((0, *inner), type_.dtype.numpy)
+        return np.empty((0, *inner), object if type_.dtype.is_string else type_.dtype.numpy)
 
     return empty(signature.type.result)
 

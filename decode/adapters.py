@@ -34,27 +34,30 @@ _ALIGNED = 16  # ranks, so that an adapter's products are summed alike wherever 
 class Adapter(Suggesting):
     """What is added to linear modules: of each, by its name in the model, A [inputs, rank] and B [rank, outputs].
 
+    `name` is for messages and sessions; `load` gives it that of the file.
+
     Raises ArgumentError for other arrays.
     """
 
-    def __init__(self, modules: Mapping[str, Pair]) -> None:
+    def __init__(self, modules: Mapping[str, Pair], *, name: str = "") -> None:
         self.modules: dict[str, Pair] = {}
+        self.name = name
         hashed = hashlib.sha256()
         if not isinstance(modules, Mapping) or not all(isinstance(name, str) for name in modules):
             raise ArgumentError(f"Adapter: modules: expected a dict from names to pairs A, B, got {told(modules)}")
-        for name, pair in sorted(modules.items()):
+        for module, pair in sorted(modules.items()):
             try:
                 a, b = (np.ascontiguousarray(each, np.float32) for each in pair)
             except (TypeError, ValueError):
-                raise ArgumentError(f"Adapter: {name}: expected two arrays of floats, got {told(pair)}") from None
+                raise ArgumentError(f"Adapter: {module}: expected two arrays of floats, got {told(pair)}") from None
             if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
                 raise ArgumentError(
-                    f"Adapter: {name}: expected A [inputs, rank] and B [rank, outputs], got {list(a.shape)} and {list(b.shape)}"
+                    f"Adapter: {module}: expected A [inputs, rank] and B [rank, outputs], got {list(a.shape)} and {list(b.shape)}"
                 )
             if not (np.isfinite(a).all() and np.isfinite(b).all()):
-                raise ArgumentError(f"Adapter: {name}: expected finite numbers")
-            self.modules[name] = a, b
-            hashed.update(f"{name}\0{a.shape}{b.shape}".encode() + a.tobytes() + b.tobytes())
+                raise ArgumentError(f"Adapter: {module}: expected finite numbers")
+            self.modules[module] = a, b
+            hashed.update(f"{module}\0{a.shape}{b.shape}".encode() + a.tobytes() + b.tobytes())
         self.digest = hashed.digest()
 
     @property
@@ -73,7 +76,7 @@ class Adapter(Suggesting):
             raise ArgumentError(f"Adapter.load: path: expected a path, got {told(path)}")
         modules = read(Path(path))
         try:
-            return cls(modules)
+            return cls(modules, name=os.path.basename(os.path.abspath(path)))
         except ArgumentError as error:
             raise FormatError(f"{os.fspath(path)}: {error.message}") from None
 

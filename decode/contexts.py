@@ -70,8 +70,8 @@ class Contexts(ABC):
         """What the decoder keeps of a context, by the names of its caches: copies."""
 
     @abstractmethod
-    def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
-        """A context of what was saved. Raises ArgumentError for anything else."""
+    def restored(self, arrays: Mapping[str, np.ndarray], length: int, adapter: Adapter | None = None) -> int:
+        """A context of what was saved, which goes on with the adapter. Raises ArgumentError for anything else."""
 
     def _check_length(self, context: int, length: int) -> None:
         if not 0 <= length <= (known := self.length(context)):

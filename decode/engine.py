@@ -172,15 +172,17 @@ class Engine(Suggesting):
 
     # ---- sessions ----
 
-    def session(self, ids: Any = (), sampler: Sampler | None = None) -> TokenSession:
+    def session(self, ids: Any = (), sampler: Sampler | None = None, *, adapter: Adapter | None = None) -> TokenSession:
         """A text that goes on, can be forked, and saved: `session.append(ids)`, `session.generate(max_new_tokens)`. Without a
-        sampler the likeliest tokens are taken. Raises ArgumentError."""
-        return TokenSession(self, ids, sampler)
+        sampler the likeliest tokens are taken; `adapter` is as for `submit`. Raises ArgumentError."""
+        self._contexts.adapters.check(adapter)
+        return TokenSession(self, ids, sampler, adapter)
 
-    def resume(self, source: Source) -> TokenSession:
-        """The session in a file that `TokenSession.save` wrote, or in its bytes. Raises
-        FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
-        return resume(source, self)
+    def resume(self, source: Source, *, adapter: Adapter | None = None) -> TokenSession:
+        """The session in a file that `TokenSession.save` wrote, or in its bytes; `adapter` is the one that it was saved with.
+        Raises FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model
+        or adapter."""
+        return resume(source, self, adapter)
 
     @property
     def digest(self) -> str:
@@ -205,15 +207,15 @@ class Engine(Suggesting):
                 self._asking -= 1
                 self._condition.notify_all()
 
-    def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]:
+    def kept(self, ids: np.ndarray, salt: bytes, adapter: Adapter | None) -> tuple[int, dict[str, np.ndarray]]:
         """Of the longest beginning of these tokens that is known, the length, and what the decoder keeps of it."""
         with self._between_steps():
-            return self._prefixes.saved(ids, salt)
+            return self._prefixes.saved(ids, _salted(salt, adapter))
 
-    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes, adapter: Adapter | None) -> None:
         """The inverse. Raises ArgumentError, CacheFullError."""
         with self._between_steps():
-            self._prefixes.restore(ids, arrays, salt)
+            self._prefixes.restore(ids, arrays, _salted(salt, adapter), adapter)
 
     # ---- texts ----
 
@@ -263,7 +265,7 @@ class Engine(Suggesting):
         """Raises ArgumentError for an adapter that the decoder does not take."""
         self._contexts.adapters.check(adapter)
         if adapter is not None:
-            running.adapter, running.salt = adapter, (running.salt or b"") + adapter.digest
+            running.adapter, running.salt = adapter, _salted(running.salt or b"", adapter)
 
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
@@ -651,6 +653,11 @@ class Engine(Suggesting):
         logarithms = log_probabilities(logits)
         top = likeliest(logits, running.top) if running.top else ()
         return Token(token, float(logarithms[token]), tuple((int(each), float(logarithms[each])) for each in top))
+
+
+def _salted(salt: bytes, adapter: Adapter | None) -> bytes:
+    """That of texts which share no beginnings with those of other adapters."""
+    return salt if adapter is None else salt + adapter.digest
 
 
 def _shares(lengths: Sequence[int], most: int) -> list[int]:

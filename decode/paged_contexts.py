@@ -143,14 +143,14 @@ class PagedContexts(Contexts):
         pages = np.array(tokens.pages, np.int64)
         return {name: pool.rows(pages, tokens.length) for name, pool in self._pools.items()}
 
-    def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
+    def restored(self, arrays: Mapping[str, np.ndarray], length: int, adapter: Adapter | None = None) -> int:
         nothing = np.zeros(0, np.int64)
         shapes = {name: pool.rows(nothing, 0).shape for name, pool in self._pools.items()}
         expected = {
             name: (self._pools[name].pages.dtype, [size or length for size in shape]) for name, shape in shapes.items()
         }
         check_restored(arrays, expected, length)
-        number = self.open()
+        number = self.open(adapter)
         try:
             if length:
                 self._make_room([number], [length])

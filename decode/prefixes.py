@@ -12,6 +12,7 @@ from hashlib import blake2b
 import numpy as np
 
 from ..formats.messages.errors import CacheFullError
+from .adapters import Adapter
 from .contexts import Contexts
 
 BLOCK = 16  # tokens
@@ -128,10 +129,10 @@ class Prefixes:
         finally:
             self._contexts.close(part)
 
-    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None:
+    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes, adapter: Adapter | None) -> None:
         """The inverse. Raises ArgumentError, CacheFullError."""
         self.make_room(len(ids))
-        context = self._contexts.restored(arrays, len(ids))
+        context = self._contexts.restored(arrays, len(ids), adapter)
         if len(ids) >= BLOCK:
             self.keep(context, ids, salt)
         else:  # nobody would find it

@@ -24,6 +24,7 @@ from ..formats.messages.errors import ArgumentError, CacheFullError, FormatError
 from ..formats.session import SavedSession
 from ..native.once import deferred
 from ..vm.machine import CancelToken
+from .adapters import Adapter
 from .sampling import Draws, Mask, Sampler
 
 
@@ -54,18 +55,22 @@ class Maker(Protocol):
 
     def submit(self, *ids: Any, **options: Any) -> Tokens: ...
 
-    def kept(self, ids: np.ndarray, salt: bytes) -> tuple[int, dict[str, np.ndarray]]: ...
+    def kept(self, ids: np.ndarray, salt: bytes, adapter: Adapter | None) -> tuple[int, dict[str, np.ndarray]]: ...
 
-    def restore(self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes) -> None: ...
+    def restore(
+        self, ids: np.ndarray, arrays: Mapping[str, np.ndarray], salt: bytes, adapter: Adapter | None
+    ) -> None: ...
 
 
 @public_class
 class TokenSession(Suggesting):
     """A text that goes on. One thread at a time may use it; an engine's sessions run together."""
 
-    def __init__(self, engine: Maker, ids: Any = (), sampler: Sampler | None = None) -> None:
+    def __init__(
+        self, engine: Maker, ids: Any = (), sampler: Sampler | None = None, adapter: Adapter | None = None
+    ) -> None:
         """`Engine.session` makes it."""
-        self._engine, self._sampler = engine, _checked(sampler)
+        self._engine, self._sampler, self._adapter = engine, _checked(sampler), adapter
         self._seed = _seed_of(self._sampler)
         self._tokens: list[int] = []
         self._made = 0  # of the last tokens, those that were generated: what penalties count
@@ -126,6 +131,7 @@ class TokenSession(Suggesting):
             mask=mask,
             logprobs=logprobs,
             salt=self._salt,
+            adapter=self._adapter,
         )
         return SessionText(self, self._text)
 
@@ -161,8 +167,8 @@ class TokenSession(Suggesting):
 
     def saved(self, chat: bytes = b"") -> SavedSession:
         """What is written; `chat` are the messages that the tokens were made of."""
-        engine, sampler = self._engine, self._sampler
-        held, caches = engine.kept(self.tokens, self._salt)
+        engine, sampler, adapter = self._engine, self._sampler, self._adapter
+        held, caches = engine.kept(self.tokens, self._salt, adapter)
         settings = tuple(
             (each.name, _plain(getattr(sampler, each.name)))
             for each in fields(Sampler)
@@ -179,6 +185,7 @@ class TokenSession(Suggesting):
             chat,
             self.tokens,
             caches,
+            None if adapter is None else (adapter.name, adapter.digest.hex()),
         )
 
 
@@ -217,9 +224,9 @@ class SessionText(Suggesting):
         self._text.cancel()
 
 
-def resume(source: Source, engine: Maker) -> TokenSession:
+def resume(source: Source, engine: Maker, adapter: Adapter | None) -> TokenSession:
     """Of `Engine.resume`."""
-    return resumed(files.load(source), engine, source_name(source))
+    return resumed(files.load(source), engine, source_name(source), adapter)
 
 
 def source_name(source: Source) -> str:
@@ -227,8 +234,26 @@ def source_name(source: Source) -> str:
     return os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "the session"
 
 
-def resumed(saved: SavedSession, engine: Maker, name: str) -> TokenSession:
+def _check_adapter(saved: SavedSession, adapter: Any, name: str) -> None:
+    """Raises ArgumentError for another adapter than that of the session."""
+    if adapter is not None and not isinstance(adapter, Adapter):
+        raise ArgumentError(f"resume: adapter: expected a treadle.Adapter, got {told(adapter)}")
+    if adapter is None and saved.adapter is None:
+        return
+    if saved.adapter is None:
+        raise ArgumentError(f"{name} is a session without an adapter, got {adapter!r}: resume it without one")
+    kept, digest = saved.adapter
+    if adapter is None or adapter.digest.hex() != digest:
+        got = "none" if adapter is None else f"{adapter.name!r} of digest {adapter.digest.hex()[:12]}"
+        raise ArgumentError(
+            f"{name} is a session with the adapter {kept!r} of digest {digest[:12]}, got {got}; resume it with "
+            "adapter=treadle.Adapter.load(…) of that one"
+        )
+
+
+def resumed(saved: SavedSession, engine: Maker, name: str, adapter: Adapter | None = None) -> TokenSession:
     """The session that was saved; `name` is for messages. Raises ArgumentError, FormatError."""
+    _check_adapter(saved, adapter, name)
     if (saved.program, saved.function) != (engine.digest, engine.function):
         raise ArgumentError(
             f"{name} is a session of another model: of function {saved.function!r} of program {saved.program[:12]}; this is "
@@ -241,11 +266,11 @@ def resumed(saved: SavedSession, engine: Maker, name: str) -> TokenSession:
         sampler = Sampler(seed=saved.seed, **settings)
     except (ArgumentError, TypeError, ValueError) as error:
         raise FormatError(f"{name}: {getattr(error, 'message', error)}", section="session") from None
-    made = TokenSession(engine, saved.tokens, sampler)
+    made = TokenSession(engine, saved.tokens, sampler, adapter)
     made._made, made._drawn, made._salt = saved.made, saved.drawn, bytes.fromhex(saved.digest)
     if saved.held:
         try:
-            engine.restore(saved.tokens[: saved.held], saved.caches, made._salt)
+            engine.restore(saved.tokens[: saved.held], saved.caches, made._salt, adapter)
         except CacheFullError:  # they are computed again
             pass
         except ArgumentError as error:

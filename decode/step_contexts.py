@@ -49,7 +49,8 @@ class StepContexts(Contexts):
         made = machine.outputs(step).names[1:] if self._has_step else ()
         self._grown = [name for (name, _), new in zip(roles.cache, made, strict=False) if new == NEW_ROWS + name]
         logits = machine.outputs(function)[roles.logits].shape or (None,)
-        self._gives_all = len(logits) == 3 and not self._has_step  # logits of each token of a call
+        # logits of each token of a call, not of the last one alone
+        self._gives_all = len(logits) == 3 and logits[1] != 1 and not self._has_step
         self.vocabulary = logits[-1] if isinstance(logits[-1], int) else 0
         batch = (roles.ports[roles.ids].shape or (None,))[0]
         self.batch = batch if isinstance(batch, int) else None  # the only size of a batch
@@ -148,7 +149,8 @@ class StepContexts(Contexts):
         stack = self._stack(context)
         return stack.picked([context], [context], stack.length).arrays()
 
-    def restored(self, arrays: Mapping[str, np.ndarray], length: int) -> int:
+    def restored(self, arrays: Mapping[str, np.ndarray], length: int, adapter: Adapter | None = None) -> int:
+        self.adapters.check(adapter)
         expected: dict[str, tuple[np.dtype, list[int]]] = {}
         for name, (_, axis) in self._axes.items():
             empty = self._empty(name, 1)
@@ -161,7 +163,7 @@ class StepContexts(Contexts):
         (number,) = itertools.islice(self._numbers, 1)
         caches = {name: arrays[name].copy() for name in self._axes}
         tokens = arrays[self.roles.ids].copy() if self._keeps_tokens else np.zeros((1, 0), np.int64)
-        self._hold(_Stack(self, [number], {}, [None], caches, length, tokens))
+        self._hold(_Stack(self, [number], {}, [adapter], caches, length, tokens))
         return number
 
     def _check_room(self, count: int) -> None:

@@ -28,10 +28,11 @@ import stat
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Union
+from typing import Any, BinaryIO, TypeVar, Union
 
 from . import limits
 from .codec import Buffer, Integer, Scalar, Sequence, Text, row
@@ -48,6 +49,12 @@ from .messages.errors import (
     VersionError,
 )
 from .starting import Thread
+
+fcntl: Any = None
+with contextlib.suppress(ImportError):  # Windows
+    import fcntl
+
+_T = TypeVar("_T")
 
 MAGIC = b"\x89TRDL\r\n\x1a"
 FORMAT_VERSION = 1
@@ -152,18 +159,27 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     Raises FileError, with the old file unchanged, and as `target_of` does.
     """
     target = target_of(path)
-    temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
+    ends = "", f".{os.urandom(6).hex()}"  # the second where another process or thread writes the same file
+    names = [target.with_name(f".{target.name[:200]}{end}.tmp") for end in ends]
+    _remove_left(names[0])
+    temporary: Path | None = None
     try:
-        with open(temporary, "xb", opener=_open_nameless) as file:
-            write_behind(file, blocks(pieces))
-            file.flush()
-            os.fsync(file.fileno())
-            if not temporary.exists():  # Python follows the link to the file only where a folder is given, too
-                os.link(f"{_OPEN_FILES}/{file.fileno()}", temporary, src_dir_fd=file.fileno())
-        os.replace(temporary, target)
+        with contextlib.ExitStack() as locked:
+            opened, temporary = _opened(names)
+            with opened as file:
+                _lock(file, locked)
+                write_behind(file, blocks(pieces))
+                file.flush()
+                os.fsync(file.fileno())
+                if temporary is None:
+                    # Python follows the link to the file only where a folder is given, too
+                    link = partial(os.link, f"{_OPEN_FILES}/{file.fileno()}", src_dir_fd=file.fileno())
+                    _, temporary = _with_first(names, link)
+            os.replace(temporary, target)
     except BaseException as error:  # Ctrl-C too
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
         if isinstance(error, OSError):
             doing = f"an error while saving; what was there before is unchanged: {str(path)!r}"
             raise FileError.of(error, doing, str(path)) from error
@@ -171,13 +187,39 @@ def save(path: str | os.PathLike, pieces: list[Buffer]) -> None:
     _sync_folder(target.parent)
 
 
-def _open_nameless(path: str, flags: int) -> int:
-    """`os.open` for a new file, without a name where the system has such files: of these nothing is left by a process that is
-    killed."""
+def _opened(names: list[Path]) -> tuple[BinaryIO, Path | None]:
+    """A new file, without a name where the system has such files: of these, a process that is killed leaves nothing, unless that
+    happens between their link and its renaming."""
     if hasattr(os, "O_TMPFILE") and os.path.isdir(_OPEN_FILES):
         with contextlib.suppress(OSError):  # not all file systems have them
-            return os.open(os.path.dirname(path), os.O_TMPFILE | os.O_WRONLY, 0o666)
-    return os.open(path, flags, 0o666)
+            return open(os.open(names[0].parent, os.O_TMPFILE | os.O_WRONLY, 0o666), "wb"), None
+    return _with_first(names, lambda name: open(name, "xb"))
+
+
+def _with_first(names: list[Path], make: Callable[[Path], _T]) -> tuple[_T, Path]:
+    """What is made under the first name that is free, and that."""
+    *others, last = names
+    for name in others:
+        with contextlib.suppress(FileExistsError):
+            return make(name), name
+    return make(last), last
+
+
+def _lock(file: BinaryIO, held: contextlib.ExitStack) -> None:
+    """Tells that somebody writes the file, until its end or that of the process."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):  # not all file systems have locks
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held.callback(os.close, os.dup(file.fileno()))  # which has the same lock
+
+
+def _remove_left(path: Path) -> None:
+    """Removes what a process that was killed has left under the name of a temporary file."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+            path.unlink()
 
 
 def blocks(pieces: Iterable[Buffer]) -> Iterator[memoryview]:

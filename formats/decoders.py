@@ -29,7 +29,8 @@ ADAPTER_MASK, ADAPTER_RANK = "adapter.mask", "adapter_rank"
 ADAPTER_IN, ADAPTER_OUT = "adapter.{}.A", "adapter.{}.B"  # [inputs, rank], [rank, outputs]
 _OF_ENCODER = re.compile("cross|encoder")  # so are caches of its keys and values, which no call goes on with
 ENCODER = "encoder"  # the function of an executable that makes them
-_HIDDEN = ("encoder_hidden_states", "last_hidden_state", "hidden_states")  # what an encoder calls its result
+# What an encoder, or a decoder without a head, gives
+_HIDDEN = ("encoder_hidden_states", "last_hidden_state", "hidden_states")
 _SWITCH = "use_cache_branch"  # of decoders that have been merged from one with a cache and one without
 # The roles that a decoder may have besides, and the names of the inputs; all of them are made here.
 _OPTIONAL: dict[str, tuple[str, ...]] = {
@@ -95,12 +96,13 @@ class Roles:
             raise ArgumentError(
                 f"generate: {function}({ids}): a decoder takes token ids, integers; {names[ids].type} is declared"
             )
-        free = [number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)]
-        logits = next(
-            (number for name in _LOGITS for number in free if outputs[number].name == name), free[0] if free else None
-        )
+        free = {port.name: number for number, port in enumerate(outputs) if not _PRESENT.match(port.name)}
+        logits = next((name for name in (*_LOGITS, *free) if name in free and name not in _HIDDEN), None)
         if logits is None:
-            raise ArgumentError(f"generate: {function} has no output that could be logits")
+            raise ArgumentError(
+                f"generate: {function} gives no logits; expected an output named {', '.join(_LOGITS)}, or one of another name, "
+                f"got {', '.join(free) or 'caches alone'}; export the model with its head"
+            )
         first = {role: next((name for name in known if name in names), "") for role, known in _OPTIONAL.items()}
         pairs = [(names[name].type, outputs[number].type) for name, number in cache]
         sizes: dict[ShapeDim, int] = {
@@ -110,7 +112,7 @@ class Roles:
             for have, made in zip(before.shape, after.shape, strict=True)
             if isinstance(made, int) and not isinstance(have, int)
         }
-        return Roles(ids, logits, cache=tuple(cache), ports=names, sizes=sizes, **first)
+        return Roles(ids, free[logits], cache=tuple(cache), ports=names, sizes=sizes, **first)
 
     def empty(self, name: str, batch: Any) -> list[Any] | None:
         """The shape of a cache of no tokens: of its symbolic sizes, that of the ids' first axis (else its own first one) is the

@@ -47,6 +47,7 @@ class SavedSession:
     chat: bytes = b""  # of a chat: its messages, as JSON
     tokens: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # int64[n]
     caches: Mapping[str, np.ndarray] = field(default_factory=dict)
+    adapter: tuple[str, str] | None = None  # its name and SHA-256
 
     @cached_property
     def digest(self) -> str:
@@ -79,6 +80,7 @@ _HEAD = record(
     chat=Binary(limits.CHAT_BYTES),
 )
 CODECS = {"session": _HEAD, "cache_types": Sequence(row("cache", name=TEXT, type=TENSOR_TYPE), limits.FIELDS)}
+_ADAPTER = row("adapter", name=TEXT, digest=_SHA256)  # a section of sessions that have one
 _SECTIONS = frozenset({*CODECS, "tokens", "caches", "digest"})
 
 
@@ -107,6 +109,8 @@ def _contents(session: SavedSession) -> dict[str, list[Buffer]]:
     contents: dict[str, list[Buffer]] = {
         name: [codec.encode(rows[name], name, allowance)] for name, codec in CODECS.items()
     }
+    if session.adapter is not None:
+        contents["adapter"] = [_ADAPTER.encode(session.adapter, "adapter", allowance)]
     contents["tokens"] = [constant_bytes(np.asarray(session.tokens, np.int64))]
     contents["caches"] = constant_pieces(session.caches.values())
     return contents
@@ -126,7 +130,7 @@ def contents_digest(contents: Mapping[str, Iterable[Buffer]]) -> str:
 def load(source: container.Source) -> SavedSession:
     """The session in a file or bytes, all of it checked. Raises FormatError (VersionError, ChecksumError, LimitError) and
     FileError."""
-    opened = container.Container(source, _SECTIONS, mapped=False)
+    opened = container.Container(source, _SECTIONS | {"adapter"}, mapped=False)
     opened.require(sorted(_SECTIONS))
     contents = opened.contents
     found, named = contents_digest({name: [view] for name, view in contents.items()}), Path(opened.name)
@@ -141,12 +145,14 @@ def load(source: container.Source) -> SavedSession:
     if len(caches) < len(arrays):
         raise FormatError("two caches of one name", section="cache_types")
     made: SavedSession = rows["session"]
+    has_adapter = "adapter" in contents
+    adapter = _ADAPTER.decode(contents["adapter"], "adapter", allowance=allowance) if has_adapter else None
     tokens = from_bytes(TensorType(DType.int64, (len(contents["tokens"]) // 8,)), contents["tokens"])
     if len(tokens) and tokens.min() < 0:
         raise FormatError(f"a token {tokens.min()}; none is below 0", section="tokens")
     for what, count in (("caches of", made.held), ("a text of", made.made)):
         if count > len(tokens):
             raise FormatError(f"{what} {count} tokens, of {len(tokens)}", section="session")
-    made = replace(made, tokens=tokens, caches=caches)
+    made = replace(made, tokens=tokens, caches=caches, adapter=adapter)
     vars(made)["digest"] = found  # which takes a second for caches of a gibibyte
     return made

@@ -204,6 +204,9 @@ class _Run:
                     self._first = self._first or time.monotonic()
                     if piece.token is None:
                         del waiting[number]
+                    elif asked.logprobs is not None:  # the event loop need not ask the tokenizer for their bytes
+                        for each in (piece.token.id, *(number for number, _ in piece.token.top)):
+                            asked.generator.tokenizer.bytes_of(each)
                     self._tell((number, piece))
             self._tell(None)
         except BaseException as error:

@@ -1,4 +1,5 @@
-"""OpenAI's endpoints for models of texts, `/v1/embeddings` and `/v1/models`, and `/v1/rerank` as Cohere and Jina have it.
+"""Endpoints for models of texts: `/v1/embeddings` and `/v1/models` as OpenAI has them, `/v1/rerank` as Cohere and Jina,
+`/classify` as vLLM, `/predict` as text-embeddings-inference.
 
 A request is one work in its model's line (`scheduler.py`), with others whose texts have the same length: a thread makes its
 tokens, calls the model and prints the answer. Its body, answer, time and place in line have the bounds of all requests.
@@ -9,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..text.models import Encoder, Reranker, normalized
+from ..text.models import Classifier, Encoder, Reranker, normalized
 from ..text.tokens import Tokens
 from ..vm.budgets import CancelToken
 from .batching import Batch, Done, Pending
@@ -23,6 +25,7 @@ from .errors import (
     BadRequestError,
     NotFoundError,
     NotImplementedHereError,
+    OverloadedError,
     ServeError,
     UnavailableError,
     as_serve_error,
@@ -36,7 +39,7 @@ from .service import Service
 
 MAX_TEXTS = 2048  # of a request, as OpenAI has it
 MAX_BODY = 8 << 20  # bytes of a request
-_FEW = 1 << 12  # bytes of a request whose tokens the event loop makes: some milliseconds
+_FEW = 1 << 12  # bytes of a request whose tokens are made before it stands in line: some milliseconds
 _KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -110,7 +113,13 @@ class Embeddings:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._asks = {"/v1/embeddings": _embed, "/v1/rerank": _rerank}
+        self._asks = {
+            "/v1/embeddings": _embed,
+            "/v1/rerank": _rerank,
+            "/v1/classify": _classify,
+            "/classify": _classify,
+            "/predict": _predict,
+        }
 
     def takes(self, path: str) -> bool:
         """Whether requests of this path are answered here."""
@@ -131,26 +140,49 @@ class Embeddings:
         values = read_json(view) if len(view) <= SHORT else await asyncio.to_thread(read_json, view)
         if service.is_draining:
             raise UnavailableError("the server stops")
-        model = service.repository.find(model_name(values))
-        ask = self._asks[path](model, values)
+        ask_of = self._asks[path]
+        model = self._classifier(values) if ask_of is _predict else service.repository.find(model_name(values))
+        ask = ask_of(model, values)
         function = path.rpartition("/")[2]
         work: _Work | None = None
         try:
             seconds = model.config.max_seconds
             deadline = after(seconds if timeout is None else min(timeout, seconds))
             cancel, (future, done) = CancelToken(), handed()
-            # many tokens are made by the thread that calls
-            work = _Work(model, ask, ask.tokens() if len(view) <= _FEW else None, deadline, cancel, done)
+            tokens: list[Tokens] | None = None  # many are made by the thread that calls
+            if len(view) <= _FEW:
+                tokens = await waiting(_begun(model, ask.tokens), cancel, deadline)
+            work = _Work(model, ask, tokens, deadline, cancel, done)
             service.scheduler.submit(model.line, work)
-            answer, tokens = await waiting(future, cancel, deadline)
+            answer, count = await waiting(future, cancel, deadline)
         except Exception as error:
             code = as_serve_error(error).grpc
             service.metrics.answered(model.name, function, code, time.monotonic() - begun)
             raise
         queued = work.started - work.since if work.started else None
         service.metrics.answered(model.name, function, "OK", time.monotonic() - begun, queued)
-        service.metrics.took_tokens(model.name, tokens)
+        service.metrics.took_tokens(model.name, count)
         return answer
+
+    def _classifier(self, values: Mapping[str, Any]) -> Model:
+        """The model that is named; or the only classifier, since clients of text-embeddings-inference name none. Raises
+        ServeError."""
+        if "model" in values:
+            return self._service.repository.find(model_name(values))
+        found = [each for each in self._service.repository.models() if isinstance(each.texts, Classifier)]
+        if len(found) != 1:
+            names = ", ".join(each.name for each in found)
+            raise BadRequestError(f"model: expected the name of a classifier; there is {names or 'none'}")
+        return found[0]
+
+
+def _begun(model: Model, make: Callable[[], list[Tokens]]) -> asyncio.Future:
+    """What a thread of the model's makes: a tokenizer from anywhere must not keep the event loop, or threads of other models.
+    Raises OverloadedError."""
+    try:
+        return asyncio.wrap_future(model.tokenizing.submit(make))
+    except RuntimeError:
+        raise OverloadedError("the system has no thread to make tokens; try again later") from None
 
 
 def models(service: Service, name: str = "") -> dict[str, Any]:
@@ -274,6 +306,57 @@ def _rerank(model: Model, values: Mapping[str, Any]) -> _Ask:
 
     pairs = [(query, text) for text in found]
     return _Ask(lambda: list(reranker.tokenizer.tokens(pairs)), reranker.scores, answer)
+
+
+def _classify(model: Model, values: Mapping[str, Any]) -> _Ask:
+    classifier: Classifier = texts_of(model, Classifier, "classes")
+    texts = given_texts(values, "input")
+    _check_count("input", texts)
+
+    def answer(tokens: list[Tokens], rows: np.ndarray) -> _Answer:
+        names = _labels(classifier, rows)
+        data = [
+            {"index": at, "label": names[int(row.argmax())], "probs": row.tolist(), "num_classes": len(row)}
+            for at, row in enumerate(rows)
+        ]
+        head = {"id": f"classify-{secrets.token_hex(12)}", "object": "list", "created": int(time.time())}
+        return _listed(model.name, "data", data, _count(tokens), head)
+
+    return _Ask(lambda: list(classifier.tokenizer.tokens(texts)), classifier.classify, answer)
+
+
+def _predict(model: Model, values: Mapping[str, Any]) -> _Ask:
+    classifier: Classifier = texts_of(model, Classifier, "classes")
+    given = values.get("inputs")
+    is_batch = isinstance(given, list) and bool(given) and isinstance(given[0], list)
+    texts = [_text_or_pair(each) for each in (given if is_batch else [given])]  # type: ignore[union-attr]
+    _check_count("inputs", texts)
+    if values.get("raw_scores") is True:
+        raise BadRequestError("raw_scores: true; the model's activation is applied to all of its numbers")
+
+    def answer(tokens: list[Tokens], rows: np.ndarray) -> _Answer:
+        names = _labels(classifier, rows)
+        found = [
+            [{"score": float(row[at]), "label": names[at]} for at in np.argsort(-row, kind="stable").tolist()]
+            for row in rows
+        ]
+        return json.dumps(found if is_batch else found[0]).encode(), _count(tokens)
+
+    return _Ask(lambda: list(classifier.tokenizer.tokens(texts)), classifier.classify, answer)
+
+
+def _text_or_pair(given: Any) -> Any:
+    """A text, alone or in a list, or two in a list. Raises BadRequestError."""
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or len(texts) not in (1, 2) or not all(isinstance(each, str) for each in texts):
+        raise BadRequestError("inputs: expected a text, a pair [text, text], or a list of lists of one or two texts")
+    return texts[0] if len(texts) == 1 else tuple(texts)
+
+
+def _labels(classifier: Classifier, rows: np.ndarray) -> list[str]:
+    """The names of the classes: a number where the model's folder has no name."""
+    given = classifier.labels
+    return [given[at] if at < len(given) else f"LABEL_{at}" for at in range(rows.shape[1])]
 
 
 def _check_count(name: str, texts: Sequence[Any]) -> None:

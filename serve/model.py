@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -57,6 +58,7 @@ class Model:
         for each, endpoint in self.endpoints.items():
             endpoint.statistics = self.statistics[each]  # now, since what was tried above is not a client's
         self.texts, self.no_texts = _texts(executable, machine, config)
+        self.tokenizing = ThreadPoolExecutor(1, "treadle-tokens")
         self.adapters = {each: _adapter(machine, path.parent, given) for each, given in config.adapters.items()}
         self.constant_bytes = sum(array.nbytes for array in executable.program.constants)
         self.loaded = time.time()

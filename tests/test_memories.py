@@ -79,7 +79,7 @@ MEMORIES = {
     "serve/http_tensors.py: _known_heads": "a number of short heads of requests, without elements",
     "serve/http_tensors.py: _wire": "element types",
     "text/grammar.py: _processes": "one for each tokenizer, with which it goes",
-    "text/tokens.py: _bytes_of_characters": ONE,
+    "text/decoders.py: _bytes_of_characters": ONE,
     "tvm/_lazy.py: _ABSENT": OF_THE_TABLE,
     "tvm/_lazy.py: _ALIASES": OF_THE_TABLE,
     "tvm/ir/diagnostics.py: _renderers": BY_USERS,

@@ -1,7 +1,7 @@
 """Processes for what files from anywhere say: one that takes too long, or too much, ends alone.
 
-`confined_process.py` runs in them, and answers requests, lines of JSON, by a script of this folder: `template_process.py`,
-`grammar_process.py`.
+`confined_process.py` runs in them, and answers requests, lines of JSON, by a script of this folder: `tokenizer_process.py`,
+`template_process.py`, `grammar_process.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ..native import processes
 from ..native.once import Lock
 
 MEMORY = 512 << 20  # address space of a process, of which Python takes some 100 MB
-_START_SECONDS = 30.0  # until a process answers for the first time
+_START_SECONDS = 30.0  # until a process answers for the first time, and another for each MiB of the first request
+_FIRST_BYTES = 1 << 16  # of its first answer, at least
 _TICK_SECONDS = 0.05  # between two looks at the clock while an answer is waited for
 _RUN = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
@@ -30,40 +31,41 @@ class Confined:
 
     _process: _Process | None = None
 
-    def __init__(self, script: str, first: bytes) -> None:
-        """`first` is the request that each new process gets before any other."""
-        self._script, self._first = script, first
+    def __init__(self, script: str, first: bytes, memory: int = MEMORY) -> None:
+        """`first` is the request that each new process gets before any other, `memory` its address space."""
+        self._script, self._first, self._memory = script, first, memory
         self._lock = Lock()
+
+    def begin(self, most: int) -> dict[str, Any] | None:
+        """Starts a process. Its answer to the first request, or None as of `ask`. Raises ExecutionError."""
+        with self._lock:
+            self.close()
+            process = _Process(Path(__file__).with_name(self._script), self._memory)
+            return self._answer(process, self._first + b"\n", _START_SECONDS + len(self._first) / (1 << 20), most)
 
     def ask(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
         """The answer; None where it took more time, more memory, or more than `most` bytes. Raises TypeError, ValueError and
         RecursionError for what is not JSON, ExecutionError where no process can be started."""
         data = json.dumps(request).encode() + b"\n"
         with self._lock:
-            process = self._running()
-            self._process = None  # an answer that Ctrl-C keeps from being read is not one to the next request
-            try:
-                line = process.answer(data, seconds, most)
-                if line.endswith(b"\n"):
-                    found: dict[str, Any] = json.loads(line)
-                    self._process = process
-                    return found
-            finally:
-                if self._process is None:
-                    process.end()
-        return None
+            if (self._process is None or self._process.is_over()) and self.begin(max(most, _FIRST_BYTES)) is None:
+                return None
+            process, self._process = self._process, None
+            assert process is not None
+            return self._answer(process, data, seconds, most)
 
-    def _running(self) -> _Process:
-        if self._process is None or self._process.is_over():
-            self.close()  # of one that has ended, its pipes and the thread that watches it
-            process = _Process(Path(__file__).with_name(self._script))
-            try:
-                process.answer(self._first + b"\n", _START_SECONDS, 1 << 16)
-            except BaseException:
+    def _answer(self, process: _Process, data: bytes, seconds: float, most: int) -> dict[str, Any] | None:
+        """The process is kept if it answers: an answer that Ctrl-C keeps from being read is not one to the next request."""
+        try:
+            line = process.answer(data, seconds, most)
+            if line.endswith(b"\n"):
+                found: dict[str, Any] = json.loads(line)
+                self._process = process
+                return found
+        finally:
+            if self._process is None:
                 process.end()
-                raise
-            self._process = process
-        return self._process
+        return None
 
     def close(self) -> None:
         """Ends the process, if there is one."""
@@ -80,9 +82,9 @@ class _Process:
     """A process, and the thread that ends it where an answer takes too long: one thread, since most answers take less time than
     to start one."""
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, memory: int) -> None:
         pipe, null = processes.PIPE, processes.DEVNULL
-        given = (script.with_name("confined_process.py"), script, MEMORY, json.dumps(sys.path))
+        given = (script.with_name("confined_process.py"), script, memory, json.dumps(sys.path))
         self._process = processes.start(_RUN, *given, stdin=pipe, stdout=pipe, stderr=null)
         self._is_asked, self._deadline = Event(), 0.0
         Thread(target=self._watch, name="treadle-confined", daemon=True).start()

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..decode.adapters import Adapter
 from ..decode.engine import Engine
 from ..decode.sampling import Sampler
@@ -62,7 +64,7 @@ class Generator(Texts):
         self.form = form_of(text.template)
         marks = [THINK, THOUGHT, ARGUMENTS, *((self.form.opens, self.form.closes) if self.form else ())]
         numbers = {self.tokenizer.token(mark) for mark in marks if mark}
-        self._marks = frozenset(number for number in numbers if number in self.tokenizer.special)
+        self._marks = frozenset(number for number in numbers if number is not None and number in self.tokenizer.special)
 
     @property
     def engine(self) -> Engine:
@@ -143,25 +145,43 @@ class Generator(Texts):
         pieces = Pieces(self.tokenizer, prompt.ids[-_CONTEXT:], self._marks)
         return Answer(text, pieces, Until(stops), frozenset(self.tokenizer.ends), chat)
 
+    def map(
+        self, prompts: Sequence[str], *, max_new_tokens: int | None = None, chat: bool = False, **sampling: Any
+    ) -> np.ndarray:
+        """The answers to prompts, in their order, as UTF-8, which share the decoder's calls. Where `chat`, a prompt is what a
+        user says; `sampling` are a Sampler's fields. Raises ArgumentError, and what a call of the decoder raises."""
+        answers: list[Answer] = []
+        try:
+            for each in prompts:
+                prompt = [{"role": "user", "content": each}] if chat else each
+                answers.append(self.generate(prompt, max_new_tokens=max_new_tokens, **sampling))
+            return np.array([answer.text.encode() for answer in answers], np.bytes_)
+        finally:
+            for answer in answers:
+                answer.cancel()
+
     def session(
         self,
         messages: Sequence[Mapping[str, Any]] = (),
         *,
         sampler: Sampler | None = None,
         template: Mapping[str, Any] | None = None,
+        adapter: Adapter | None = None,
         **sampling: Any,
     ) -> Chat:
-        """A chat that goes on, can be forked, and saved: `chat.ask(text)`. `messages` begin it; `sampler` or its fields, and
-        `template`, are as for `generate`. Raises ArgumentError."""
-        made = Chat(self, self.engine.session((), _sampler(sampler, sampling)), dict(template or {}))
+        """A chat that goes on, can be forked, and saved: `chat.ask(text)`. `messages` begin it; `sampler` or its fields,
+        `template` and `adapter` are as for `generate`. Raises ArgumentError."""
+        session = self.engine.session((), _sampler(sampler, sampling), adapter=adapter)
+        made = Chat(self, session, dict(template or {}))
         made.append(*messages)
         return made
 
-    def resume(self, source: Source) -> Chat:
-        """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens. Raises FormatError
-        (ChecksumError where a byte is another one), FileError, and ArgumentError where it is of another model."""
+    def resume(self, source: Source, *, adapter: Adapter | None = None) -> Chat:
+        """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens; `adapter` is the one that
+        it was saved with. Raises FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it
+        is of another model or adapter."""
         saved, name = sessions.load(source), source_name(source)
-        session = resumed(saved, self.engine, name)
+        session = resumed(saved, self.engine, name, adapter)
         try:
             found = json.loads(saved.chat or b"0")
             messages, template = found["messages"], found["template"]

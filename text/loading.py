@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..decode.adapters import Adapter
 from ..formats.container import Source
 from ..formats.executable import Executable
 from ..formats.executable import load as load_executable
@@ -39,14 +40,14 @@ def load(source: Any, *, threads: int | None = None, **options: Any) -> Texts:
 
 
 @public
-def resume(source: Source, model: Any) -> Chat:
+def resume(source: Source, model: Any, *, adapter: Adapter | None = None) -> Chat:
     """The chat in a file that `Chat.save` wrote, or in its bytes, to go on with identical tokens; `model` is a Generator, or what
-    `load` makes one of. Raises FormatError (ChecksumError where a byte is another one), FileError, and ArgumentError where it is
-    of another model."""
+    `load` makes one of, `adapter` the one that the chat was saved with. Raises FormatError (ChecksumError where a byte is another
+    one), FileError, and ArgumentError where it is of another model or adapter."""
     generator = model if isinstance(model, Texts) else load(model)
     if not isinstance(generator, Generator):
         raise ArgumentError(f"resume: model: expected a Generator, which makes texts, got {told(generator)}")
-    return generator.resume(source)
+    return generator.resume(source, adapter=adapter)
 
 
 def of(

@@ -17,7 +17,7 @@ from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, BudgetExceededError
 from ..formats.messages.names import near
-from ..formats.text_model import CLASSIFY, EMBED, SCORE, TextModel
+from ..formats.text_model import CLASSIFY, EMBED, GENERATE, SCORE, TextModel
 from ..formats.types import TensorType
 from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
@@ -286,12 +286,14 @@ class RowFunction(NamedTuple):
     name: str
     columns: tuple[str, ...]
     result: str
+    gives_texts: bool = False
 
 
 ROW_FUNCTIONS = {
     EMBED: RowFunction("encode", ("text",), "embedding"),
     CLASSIFY: RowFunction("classify", ("text",), "probabilities"),
     SCORE: RowFunction("score", ("query", "text"), "score"),
+    GENERATE: RowFunction("generate", ("prompt",), "answer", gives_texts=True),
 }
 
 

@@ -33,8 +33,16 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--model", required=True, metavar="PROGRAM", help=HELP)
     command.add_argument(
         "--function",
-        help="the function to call (default: main, or encode, classify or score of a tokenizer's model)",
+        help="the function to call (default: main, or encode, classify, score or generate of a tokenizer's model)",
     )
+    command.add_argument(
+        "--max-new-tokens", type=int, metavar="N", help="of an answer (default: as many as there is room)"
+    )
+    command.add_argument(
+        "--temperature", type=float, metavar="T", help="of answers (default: the likeliest tokens are taken)"
+    )
+    command.add_argument("--seed", type=int, metavar="N", help="of the answers' random numbers")
+    command.add_argument("--chat", action="store_true", help="prompts are what a user says, by the chat template")
     command.add_argument("--batch-size", type=int, default=256, metavar="ROWS", help="of a call (default: 256)")
     command.add_argument("--workers", type=int, metavar="N", help="processes (default: one for each processor)")
     command.add_argument(
@@ -82,6 +90,10 @@ def map_command(options: argparse.Namespace) -> int:
             max_seconds=options.max_seconds,
             checkpoint=kept,
             progress=not options.quiet,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            seed=options.seed,
+            chat=options.chat or None,
         )
         try:
             with results:

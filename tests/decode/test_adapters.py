@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.decode.adapters import Adapter, Bound
 from treadle.decode.contexts import Appended, Contexts
+from treadle.decode.engine import Engine
 from treadle.decode.paged_contexts import PagedContexts
 from treadle.decode.step_contexts import StepContexts
+from treadle.formats import session as files
 from treadle.formats.decoders import ADAPTER_MASK
 from treadle.formats.messages.errors import ArgumentError, CompileError, FormatError, TreadleError
 from treadle.tools.dev.zoo.llama import llama
@@ -374,3 +377,34 @@ def test_damaged_folders_are_refused_by_name(tmp_path: Path) -> None:
         Adapter.load(folder)
     with pytest.raises(TreadleError, match=r"has no adapter_config\.json"):
         Adapter.load(tmp_path)
+
+
+@pytest.mark.parametrize("with_caches", [True, False])
+def test_a_session_goes_on_with_its_adapter(
+    machine: treadle.VirtualMachine, bound: Bound, tmp_path: Path, with_caches: bool
+) -> None:
+    given, other = Adapter(adapter(bound, 1).modules, name="poet"), adapter(bound, 2)
+    with Engine(machine) as engine:
+        session = engine.session(PROMPT * 12, treadle.Sampler(0.0), adapter=given)
+        made = [token.id for token in session.generate(40)]
+        path = session.save(tmp_path / "a.trses")
+        expected = [token.id for token in session.fork().generate(12)]
+        plain = engine.session(PROMPT).save(tmp_path / "b.trses")
+    alone = list(treadle.generate(machine, PROMPT * 12, max_new_tokens=52, adapter=given))
+    assert [*made, *expected] == alone
+    if not with_caches:
+        found = files.load(path)
+        path = files.save(replace(found, held=0, caches={}), path)
+    with Engine(machine) as engine:
+        text = engine.resume(path, adapter=Adapter(given.modules)).generate(12)  # the name is for messages
+        assert [token.id for token in text] == expected
+        assert (text.cached_tokens > 0) == with_caches
+        for wrong, message in (
+            (other, r"the adapter 'poet' of digest \w{12}, got '' of digest"),
+            (None, r"the adapter 'poet' of digest \w{12}, got none"),
+            ("poet", "resume: adapter: expected a treadle.Adapter, got"),
+        ):
+            with pytest.raises(ArgumentError, match=message):
+                engine.resume(path, adapter=wrong)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentError, match="a session without an adapter, got"):
+            engine.resume(plain, adapter=given)

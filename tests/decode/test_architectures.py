@@ -60,6 +60,24 @@ def test_states_begin_as_zeros_without_a_step() -> None:
     assert list(treadle.generate(plain, PROMPT, max_new_tokens=4)) == greedy(model, PROMPT, 4)
 
 
+def test_a_head_of_the_last_token_is_asked_for_each() -> None:
+    """`prune_lm_head`: logits of several tokens take several calls."""
+    made = []
+    for head in ("all", "last"):
+        machine = treadle.VirtualMachine(treadle.compile(decoder(head=head), opt_level=0, progress=False))
+        contexts = StepContexts(machine)
+        made.append(contexts.append([Appended(contexts.open(), np.array(PROMPT), 3)])[0])
+    np.testing.assert_allclose(made[1], made[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_decoder_without_a_head_generates_nothing() -> None:
+    """`exclude_lm_head`: hidden states are no logits."""
+    executable = treadle.compile(decoder(head="none"), progress=False)
+    assert executable.globals == ["main"]
+    with pytest.raises(ArgumentError, match=r"gives no logits.*got hidden_states; export the model with its head"):
+        treadle.generate(treadle.VirtualMachine(executable), PROMPT, max_new_tokens=1)
+
+
 def test_states_of_shorter_texts_are_computed_again() -> None:
     machine = treadle.VirtualMachine(treadle.compile(decoder((CONVOLUTION, ATTENTION)), progress=False))
     contexts = StepContexts(machine)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -280,6 +281,49 @@ def test_a_save_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "file")], check=False)
     assert done.returncode == -signal.SIGKILL
     assert os.listdir(tmp_path) == []
+
+
+LEFT = """
+import os, signal, sys
+from treadle.formats import container
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+container.save(sys.argv[1], [b"left"])
+"""
+
+
+@pytest.mark.parametrize("has_nameless", [True, False])
+def test_what_a_killed_save_leaves_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_nameless: bool
+) -> None:
+    if not has_nameless:
+        monkeypatch.setattr(container, "_OPEN_FILES", str(tmp_path / "none"))
+    path = tmp_path / "file"
+    container.save(path, [b"1"])
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", LEFT, str(path)], check=False)
+        assert sorted(os.listdir(tmp_path)) == [".file.tmp", "file"]
+        assert path.read_bytes() == b"1"
+    container.save(path, [b"2"])
+    assert (os.listdir(tmp_path), path.read_bytes()) == (["file"], b"2")
+
+
+@pytest.mark.parametrize("has_nameless", [True, False])
+def test_saves_of_one_file_at_once_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_nameless: bool
+) -> None:
+    if not has_nameless:
+        monkeypatch.setattr(container, "_OPEN_FILES", str(tmp_path / "none"))
+    replace, path = os.replace, tmp_path / "file"
+
+    def replaced(*names: Any) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        container.save(path, [b"within"])
+        assert path.read_bytes() == b"within"
+        replace(*names)
+
+    monkeypatch.setattr(os, "replace", replaced)
+    container.save(path, [b"around"])
+    assert (os.listdir(tmp_path), path.read_bytes()) == (["file"], b"around")
 
 
 def test_a_file_is_written_where_every_file_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ class Scripted:
     """An engine that says what it is told to."""
 
     def __init__(self, generator: Any, text: str, end: int = 395) -> None:
-        self.ids = [*generator.tokenizer._tokenizer.encode(text).ids, end]
+        self.ids = [*next(generator.tokenizer.tokens([text])).ids.tolist(), end]
         self.submitted: list[Any] = []
 
     def submit(self, ids: Any, **options: Any) -> Any:

@@ -27,7 +27,12 @@ TEXTS = ["a sentence", "another, longer one of the kind", "third"]
 def executables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     made = tmp_path_factory.mktemp("folders")
     ranks = {"architecture": "BertForSequenceClassification", "id2label": {"0": "L"}}
-    folders = {"minilm": write(made / "minilm"), "ranks": write(made / "ranks", with_head(1), **ranks)}
+    classes = {"architecture": ranks["architecture"], "id2label": {"0": "bad", "1": "good", "2": "other"}}
+    folders = {
+        "minilm": write(made / "minilm"),
+        "ranks": write(made / "ranks", with_head(1), **ranks),
+        "classes": write(made / "classes", with_head(3), **classes),
+    }
     return {name: treadle.compile(folder, progress=False) for name, folder in folders.items()}
 
 
@@ -76,10 +81,85 @@ def test_reranking(client: Client, executables: dict[str, Any]) -> None:
     assert found["results"][0]["document"] == {"text": TEXTS[order[0]]}
 
 
+def test_classes_as_vllm_gives_them(client: Client, executables: dict[str, Any]) -> None:
+    classifier = treadle.text.load(executables["classes"])
+    expected = classifier.classify(TEXTS)
+    for path in ("/classify", "/v1/classify"):
+        status, found, _ = client.ask("POST", path, {"model": "classes", "input": TEXTS})
+        assert (status, found["object"], found["model"]) == (200, "list", "classes")
+        assert [np.float32(each["probs"]).tolist() for each in found["data"]] == expected.tolist()
+        assert [each["label"] for each in found["data"]] == [classifier.labels[at] for at in expected.argmax(axis=1)]
+        assert [(each["index"], each["num_classes"]) for each in found["data"]] == [(0, 3), (1, 3), (2, 3)]
+        assert found["usage"]["prompt_tokens"] == sum(map(len, classifier.tokens(TEXTS)))
+    text = client.ask("GET", "/metrics")[1].decode()
+    assert 'treadle_requests_total{code="OK",function="classify",model="classes"} 2.0' in text
+
+
+def test_classes_as_text_embeddings_inference_gives_them(client: Client, executables: dict[str, Any]) -> None:
+    classifier = treadle.text.load(executables["classes"])
+    pair = (TEXTS[0], TEXTS[1])
+
+    def expected(text: Any) -> list[dict[str, Any]]:
+        (row,) = classifier.classify([text])
+        found = [{"score": float(each), "label": name} for each, name in zip(row, classifier.labels, strict=True)]
+        return sorted(found, key=lambda each: -each["score"])
+
+    for inputs, wanted in (
+        (TEXTS[0], expected(TEXTS[0])),
+        ([TEXTS[0]], expected(TEXTS[0])),
+        (list(pair), expected(pair)),
+        ([[TEXTS[0]], list(pair)], [expected(TEXTS[0]), expected(pair)]),
+    ):
+        assert client.ask("POST", "/predict", {"inputs": inputs})[:2] == (200, wanted)
+    assert client.ask("POST", "/predict", {"inputs": "a", "model": "classes"})[0] == 200
+    for body, status, message in (
+        ({"inputs": []}, 400, "inputs: expected a text"),
+        ({"inputs": [["a", "b", "c"]]}, 400, "inputs: expected a text"),
+        ({"inputs": [["a"], "b", 3]}, 400, "inputs: expected a text"),
+        ({}, 400, "inputs: expected a text"),
+        ({"inputs": "a", "raw_scores": True}, 400, "raw_scores"),
+        ({"inputs": "a", "model": "minilm"}, 404, "model 'minilm' is for embed, not for classes"),
+    ):
+        got, found, _ = client.ask("POST", "/predict", body)
+        assert (got, message in found["error"]["message"]) == (status, True), found
+
+
+def test_a_tokenizer_that_hangs_keeps_no_other_model(
+    client: Client, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging, over = server.repository.find("classes").texts.tokenizer, threading.Event()
+    monkeypatch.setattr(type(hanging), "tokens", _waiting(hanging, over, type(hanging).tokens))
+    asking = [
+        threading.Thread(target=Client(server.http_port).ask, args=("POST", "/predict", {"inputs": "a"}))
+        for _ in range(40)
+    ]
+    for each in asking:
+        each.start()
+    try:
+        for _ in range(3):
+            assert client.ask("POST", "/v1/embeddings", {"model": "minilm", "input": "a"})[0] == 200
+    finally:
+        over.set()
+    for each in asking:
+        each.join()
+
+
+def _waiting(hanging: Any, over: threading.Event, tokens: Callable[..., Any]) -> Callable[..., Any]:
+    def found(self: Any, *given: Any, **options: Any) -> Any:
+        if self is hanging:
+            over.wait(60)
+        return tokens(self, *given, **options)
+
+    return found
+
+
 def test_models_and_metrics(client: Client) -> None:
     client.ask("POST", "/v1/embeddings", {"model": "minilm", "input": TEXTS})
     models = client.ask("GET", "/v1/models")[1]
-    assert (models["object"], [each["id"] for each in models["data"]]) == ("list", ["minilm", "mixed", "ranks", "rows"])
+    assert (models["object"], [each["id"] for each in models["data"]]) == (
+        "list",
+        ["classes", "minilm", "mixed", "ranks", "rows"],
+    )
     assert client.ask("GET", "/v1/models/minilm")[1]["owned_by"] == "treadle"
     assert client.ask("GET", "/v1/models/nope")[0] == 404
     text = client.ask("GET", "/metrics")[1].decode()

@@ -71,7 +71,13 @@ def test_models_of_texts_have_a_box(page: Any, folder: Path, start: Callable[...
     pytest.importorskip("tokenizers")
     pytest.importorskip("jinja2")
     ranks = {"architecture": "BertForSequenceClassification", "id2label": {"0": "L"}}
-    folders = chat(tmp_path / "chat"), write(tmp_path / "minilm"), write(tmp_path / "ranks", with_head(1), **ranks)
+    classes = {**ranks, "id2label": {"0": "bad", "1": "good"}}
+    folders = (
+        chat(tmp_path / "chat"),
+        write(tmp_path / "minilm"),
+        write(tmp_path / "ranks", with_head(1), **ranks),
+        write(tmp_path / "classes", with_head(2), **classes),
+    )
     for each in folders:
         treadle.compile(each, progress=False).export_library(folder / f"{each.name}.trdl")
     errors: list[str] = []
@@ -80,6 +86,7 @@ def test_models_of_texts_have_a_box(page: Any, folder: Path, start: Callable[...
     for name, task, shown in (
         ("minilm", "embed", "1.0000  a sentence"),
         ("ranks", "score", "another text"),
+        ("classes", "classify", "a sentence"),
         ("chat", "generate", ""),
     ):
         card = page.locator(f"section[data-key='text {name} {task}']")

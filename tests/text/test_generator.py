@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import treadle
-from treadle.formats.messages.errors import ArgumentError
+from treadle.formats.messages.errors import ArgumentError, CheckpointError
 from treadle.text.generator import Piece
+from treadle.tools.cli import main
 from treadle.tools.dev.zoo.folders import chat
 
 pytest.importorskip("tokenizers")
@@ -149,3 +152,39 @@ def test_constraints(generator: Any) -> None:
 def test_what_is_wrong_is_named(generator: Any, call: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         call(generator)
+
+
+def test_a_column_of_prompts_is_answered_in_order(executable: Any, generator: Any, tmp_path: Path) -> None:
+    prompts = [PROMPT, "a", "", "é 日本", "of the"] * 3
+    prompts[2::5] = ["x"] * 3
+    executable.export_library(tmp_path / "chat.trdl")
+    expected = [generator.generate(each, max_new_tokens=6, temperature=0.9, seed=7).text for each in prompts]
+    options: dict[str, Any] = {"batch_size": 4, "max_new_tokens": 6, "temperature": 0.9, "seed": 7}
+    results = treadle.map_batches(tmp_path / "chat.trdl", prompts, **options, checkpoint=tmp_path / "kept")
+    assert results.numpy().tolist() == expected
+    again = treadle.map_batches(tmp_path / "chat.trdl", prompts, **options, checkpoint=tmp_path / "kept")
+    assert [each for batch in again for each in batch] == expected
+    with pytest.raises(CheckpointError, match="answering was"):
+        treadle.map_batches(
+            tmp_path / "chat.trdl", prompts, **{**options, "seed": 8}, checkpoint=tmp_path / "kept"
+        ).numpy()
+
+
+def test_prompts_of_a_file_are_answered_into_a_file(executable: Any, generator: Any, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    executable.export_library(tmp_path / "chat.trdl")
+    (tmp_path / "in.csv").write_text('prompt\n"the value of"\na\n', encoding="utf-8")
+    command = ["map", tmp_path / "in.csv", tmp_path / "out.csv", "--model", tmp_path / "chat.trdl"]
+    assert main([*map(str, command), "--max-new-tokens", "5", "--chat", "--quiet"]) == 0
+    with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    asked = [[{"role": "user", "content": each}] for each in (PROMPT, "a")]
+    assert header == ["answer"]
+    assert [row[0] for row in rows] == [generator.generate(each, max_new_tokens=5).text for each in asked]
+
+
+def test_options_of_generators_are_theirs_alone() -> None:
+    x = treadle.var("x", ("n", 2))
+    executable = treadle.compile(treadle.Module(main=treadle.function([x], x + 1)), progress=False)
+    with pytest.raises(ArgumentError, match="max_new_tokens: function 'main' makes no texts"):
+        treadle.map_batches(executable, np.zeros((2, 2), np.float32), batch_size=1, max_new_tokens=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -243,39 +244,45 @@ def test_a_tokenizer_that_is_none_is_named(executable: Any) -> None:
     assert tokenizer(300).encode() == text.tokenizer
 
 
-def test_tokenizers_that_make_texts_without_end_are_refused() -> None:
-    """A normaliser of forty steps would double "a" to 2⁴⁰ bytes: the library's allocator ends the process."""
+def _tokenizer(model: Any = None, **parts: Any) -> Tokenizer:
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(model or tokenizers.models.BPE({"a": 0, "b": 1}, []))
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return Tokenizer(TextModel("generate", made.to_str().encode(), 0))
+
+
+def test_a_tokenizer_that_takes_too_much_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty steps would make 2⁴⁰ bytes of "c", and a word of any length is looked up from each of its characters."""
     tokenizers = pytest.importorskip("tokenizers")
     replace, sequence = tokenizers.normalizers.Replace, tokenizers.normalizers.Sequence
-    decoders, template = tokenizers.decoders, tokenizers.processors.TemplateProcessing
+    doubling = _tokenizer(normalizer=sequence([replace("c", "cc")] * 40))
+    wordpiece = tokenizers.models.WordPiece({"a": 0, "b": 1}, unk_token="b", max_input_chars_per_word=1 << 30)
+    monkeypatch.setattr("treadle.text.tokens._PACE", 1 << 30)
+    for hostile, text in ((doubling, "c"), (_tokenizer(wordpiece), "ax" * 200_000)):
+        monkeypatch.setattr("treadle.text.tokens.SECONDS", 1.0)
+        with pytest.raises(BudgetExceededError, match=r"the tokenizer took more than 1 s, .* MiB"):
+            list(hostile.tokens([text]))
+        monkeypatch.setattr("treadle.text.tokens.SECONDS", 30.0)
+        assert [each.ids.tolist() for each in hostile.tokens(["a", "b"])] == [[0], [1]]
 
-    def of(**parts: Any) -> Tokenizer:
-        made = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1}, []))
-        for name, part in parts.items():
-            setattr(made, name, part)
-        return Tokenizer(TextModel("generate", made.to_str().encode(), 0))
 
-    for parts in (
-        {"normalizer": sequence([replace("a", "aa")] * 40)},
-        {"normalizer": sequence([tokenizers.normalizers.ByteLevel()] * 40)},
-        {"normalizer": replace(tokenizers.Regex("a*"), "b" * 5000)},
-        {"normalizer": tokenizers.normalizers.Prepend("b" * 5000)},
-        {"pre_tokenizer": tokenizers.pre_tokenizers.Sequence([tokenizers.pre_tokenizers.ByteLevel()] * 40)},
-        {"post_processor": template(single=["$A"] * 5000, pair="$A $B", special_tokens=[])},
-        {"decoder": decoders.Sequence([decoders.Replace("a", "aa")] * 40)},
-    ):
-        with pytest.raises(FormatError, match=f"the tokenizer's {next(iter(parts))} may make a text .* times as long"):
-            of(**parts)
-    some = of(normalizer=sequence([replace("a", "aa")] * 8))
-    assert [len(each.ids) for each in some.tokens(["a", "aa"])] == [256, 512]
-    with pytest.raises(
-        ArgumentError, match="text 1: 2000000 characters, of which the tokenizer may make 256 times as many"
-    ):
-        list(some.tokens(["a", "a" * 2_000_000]))
-    doubled = of(decoder=decoders.Sequence([decoders.Replace("a", "aa")] * 12))
-    assert len(doubled.decode([0])) == 4096
-    with pytest.raises(ArgumentError, match="decode: 100000 tokens of up to 1 characters are too much"):
-        doubled.decode([0] * 100_000)
+def test_expressions_that_backtrack_end() -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex("(a|aa)+$"), "isolated")
+    with pytest.raises(ArgumentError, match=r"the tokenizer: .*retry-limit"):
+        list(_tokenizer(pre_tokenizer=split).tokens([("a" * 40 + "b") * 200]))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_of_fork_has_a_tokenizer_of_its_own() -> None:
+    ours = _tokenizer()
+    if not (child := os.fork()):
+        os._exit(next(ours.tokens(["ab"])).ids.tolist() != [0, 1])
+    assert [each.ids.tolist() for each in ours.tokens(["a", "b"])] == [[0], [1]]
+    assert os.waitpid(child, 0)[1] == 0
+    assert next(ours.tokens(["b"])).ids.tolist() == [1]
 
 
 @pytest.mark.thorough

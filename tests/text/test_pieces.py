@@ -68,6 +68,44 @@ def test_tokens_of_any_kind_give_what_they_give_at_once(bytes_and_pairs: Any) ->
         assert "".join(read(bytes_and_pairs, ids)) == bytes_and_pairs.decode(ids)
 
 
+def test_texts_of_tokens_are_those_of_the_library() -> None:
+    """Of plain decoders, which are computed here, and of others."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models
+    from treadle.text.tokens import Tokenizer
+
+    raw = [f"<0x{each:02X}>" for each in (0x61, 0xC3, 0xA9, 0xE6, 0x97, 0xA5, 0x80, 0xFF)]
+    words = ["▁", "▁a", "▁▁b", "c", "##d", "é", "Ġx", "Ãĥ", "©", " ", "  e ", "<s>", "日", *raw]
+    strip, replace = decoders.Strip(" ", 1, 0), decoders.Replace("▁", " ")
+    plain = [
+        None,
+        decoders.ByteLevel(),
+        decoders.Metaspace(),
+        decoders.Metaspace(prepend_scheme="never"),
+        decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse(), strip]),
+        decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse()]),
+        decoders.Sequence([decoders.ByteFallback(), decoders.Strip(" ", 2, 0), decoders.Replace("aa", "a")]),
+    ]
+    others = [
+        decoders.WordPiece(),
+        decoders.Strip(" ", 0, 1),
+        decoders.BPEDecoder("e"),
+        decoders.Replace("c", "d" * 99),
+    ]
+    rng = random.Random(1)
+    for decoder in [*plain, *others]:
+        made = Library(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="c"))
+        made.add_special_tokens(["<s>"])
+        if decoder is not None:
+            made.decoder = decoder
+        tokenizer = Tokenizer(TextModel(GENERATE, made.to_str().encode(), 0))
+        assert (tokenizer._joined is None) == (decoder in others)
+        for _ in range(100):
+            ids = [rng.randrange(len(words) + 1) for _ in range(rng.randrange(9))]
+            for skips in (True, False):
+                assert tokenizer.decode(ids, skips) == made.decode(ids, skip_special_tokens=skips), (decoder, ids)
+
+
 def test_bytes_that_are_no_characters_do_not_wait_for_ever(sentence_pieces: Any) -> None:
     number = sentence_pieces.token("<0x80>")
     pieces = Pieces(sentence_pieces)

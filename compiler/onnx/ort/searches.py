@@ -1,14 +1,17 @@
-"""onnxruntime's GreedySearch, Sampling and BeamSearch as the standard's operators: a Loop around the decoder that the node holds.
+"""onnxruntime's searches as the standard's operators: a Loop around the decoder that the node holds.
 
-The decoder takes input_ids, position_ids, attention_mask and past_0 … [2, batch, heads, tokens, size], int32 and float, and gives
-logits [batch, length, words] and present_0 …, as onnxruntime's tools write GPT-2. A round of the loop is the decoder and a
-`_Step`, which makes the next tokens of the last logits.
+A decoder alone takes input_ids, position_ids, attention_mask and past_0 … [2, batch, heads, tokens, size], int32 and float, and
+gives logits [batch, length, words] and present_0 …, as onnxruntime's tools write GPT-2. A decoder with an encoder (BeamSearch of
+T5, WhisperBeamSearch) takes input_ids, in part encoder_attention_mask and encoder_hidden_states, then past_key_self_0 … and
+past_key_cross_0 … [batch, heads, tokens, size]. Its encoder gives the latter; older ones the first logits and own keys, too.
+A round of the loop is the decoder and a `_Step`, which makes the next tokens of the last logits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,11 +27,16 @@ SEARCHES = {  # the inputs of each
     "GreedySearch": ("input_ids", *_OF_ONE),
     "Sampling": ("input_ids", *_OF_ONE, "presence_mask", "seed"),
     "BeamSearch": ("input_ids", *_OF_BEAMS, "decoder_input_ids", "logits_processor"),
+    "WhisperBeamSearch": (
+        *("input_ids", *_OF_BEAMS, "decoder_input_ids", "logits_processor"),
+        *("cross_qk_layer_head", "extra_decoding_ids", "temperature"),
+    ),
 }
-_REFUSED_INPUTS = ("presence_mask", "decoder_input_ids", "logits_processor")
-_REFUSED_ATTRIBUTES = ("init_decoder", "encoder", "model_type", "no_repeat_ngram_size")
-_OUTPUTS = {"BeamSearch": 2}  # of sequences, sequences_scores, scores; else sequences alone
+_REFUSED_INPUTS = ("presence_mask", "logits_processor", "cross_qk_layer_head", "extra_decoding_ids")
+_REFUSED_ATTRIBUTES = ("init_decoder", "no_repeat_ngram_size", "decoder_output_cross_qk")
+_OUTPUTS = {"BeamSearch": 2, "WhisperBeamSearch": 2}  # of sequences, sequences_scores, scores; else sequences alone
 
+_MASK = "encoder_attention_mask"
 _OWN = "search/"  # before the names that are made here
 _NUMBER, _TEXT, _OVER = f"{_OWN}number", f"{_OWN}text", f"{_OWN}over"  # in a round
 _SAID, _SUMS, _BEST, _TEXTS = f"{_OWN}said", f"{_OWN}sums", f"{_OWN}best", f"{_OWN}texts"
@@ -99,20 +107,21 @@ _Step = Callable[[_Nodes, str], tuple[str, str, list[str], "str | None"]]
 def nodes_of(node: onnx.NodeProto, attributes: dict[str, Any]) -> list[onnx.NodeProto]:
     """Nodes that compute a search. Raises UnsupportedError, ModelError."""
     given = dict(zip(SEARCHES[node.op_type], node.input, strict=False))
-    for name in _REFUSED_INPUTS:
+    listens, has_beams = node.op_type == "WhisperBeamSearch", node.op_type in _OUTPUTS
+    has_encoder = listens or (has_beams and attributes.get("model_type") == 1)
+    refused_inputs = _REFUSED_INPUTS if listens else (*_REFUSED_INPUTS, "decoder_input_ids")
+    refused = _REFUSED_ATTRIBUTES if has_encoder else (*_REFUSED_ATTRIBUTES, "encoder", "model_type")
+    for name in refused_inputs:
         if given.get(name):
             raise UnsupportedError(f"input {name!r} is not supported: export the model without it")
-    for name in _REFUSED_ATTRIBUTES:
+    for name in refused:
         if attributes.get(name):
             raise UnsupportedError(f"attribute {name!r} is not supported: export the model without it")
     if any(node.output[_OUTPUTS.get(node.op_type, 1) :]):
-        made = "scores" if node.op_type == "BeamSearch" else "filtered_logits"
+        made = "scores" if has_beams else "filtered_logits"
         raise UnsupportedError(f"output {made!r} is not supported: export the model without it")
-    decoder = attributes["decoder"]
-    if len(decoder.input) < 3 or len(decoder.input) - 3 != len(decoder.output) - 1:
-        raise ModelError(f"{node.op_type}: expected a decoder of input_ids, position_ids, attention_mask, past_0 …")
-    search = _Search(node, given, attributes)
-    return search.beams() if node.op_type == "BeamSearch" else search.one()
+    search = (_Encoded if has_encoder else _Search)(node, given, attributes)
+    return search.beams() if has_beams else search.one()
 
 
 class _Search:
@@ -123,10 +132,10 @@ class _Search:
         self.decoder: onnx.GraphProto = attributes["decoder"]
         self.end, self.pad_token = attributes["eos_token_id"], attributes["pad_token_id"]
         self.n = n = _Nodes()
-        self.ids, self.pad = given["input_ids"], n.number([[self.pad_token]])
-        self.most = n.count(given["max_length"])
-        self.batch, length = n.size(self.ids, 0), n.size(self.ids, 1)
-        self.rounds = n.op("Sub", self.most, length)
+        self.pad, self.most = n.number([[self.pad_token]]), n.count(given["max_length"])
+        self.ids = self._first_ids()
+        self.batch, self.length = n.size(self.ids, 0), n.size(self.ids, 1)
+        self.rounds = n.op("Sub", self.most, self.length)
 
     # ---- one text of each prompt ----
 
@@ -276,7 +285,7 @@ class _Search:
         if given.get("prefix_vocab_mask"):
             masks = given["prefix_vocab_mask"]
             masks = masks if rows is None else r.op("Gather", masks, rows, axis=0)
-            at_first = r.op("Equal", _NUMBER, r.number(0, np.int64))
+            at_first = r.op("Equal", r.size(_TEXT, 1), self.length)
             never.append(r.op("And", r.op("Equal", masks, r.number(0)), at_first))
         if given.get("min_length"):
             ends = r.op("Equal", r.up_to(r.size(scores, 1)), r.number(self.end, np.int64))
@@ -284,6 +293,8 @@ class _Search:
             never.append(r.op("And", ends, is_early))
         for each in never:
             scores = r.op("Where", each, r.number(_LOWEST, np.float32), scores)
+        if given.get("temperature"):
+            scores = r.op("Div", scores, r.cast(given["temperature"], np.float32))
         return scores
 
     def _prompts_said(self, prompts: str) -> dict[str, str]:
@@ -305,58 +316,194 @@ class _Search:
         words = r.up_to(r.size(before, 1))
         return [r.op("Or", before, r.op("Equal", r.cast(token, np.int64), words))]
 
+    # ---- of a decoder alone ----
+
+    cache_rows: ClassVar[int] = 1  # the axis of a cache's rows
+
+    def _first_ids(self) -> str:
+        """The tokens that texts begin with [batch, tokens]."""
+        if len(self.decoder.input) < 3 or len(self.decoder.input) - 3 != len(self.decoder.output) - 1:
+            expected = "expected a decoder of input_ids, position_ids, attention_mask, past_0 …"
+            raise ModelError(f"{self.node.op_type}: {expected}")
+        return self.given["input_ids"]
+
+    def _carried(self, rows: str | None) -> dict[str, str]:
+        """What the decoder takes that each round changes: its first values. Of its caches the last ones."""
+        n, ids = self.n, self.ids
+        mask = self.given.get("attention_mask") or n.cast(n.op("Not", n.op("Equal", ids, self.pad)), np.int32)
+        places = n.op("Sub", n.op("CumSum", mask, n.number(1)), n.number(1))
+        prompt = [ids, n.op("Max", places, n.number(0)), mask]
+        if rows is not None:
+            prompt = [n.op("Gather", each, rows, axis=0) for each in prompt]
+        names = [each.name for each in self.decoder.input]
+        return dict(zip(names, [*prompt, *map(self._empty, self.decoder.input[3:], repeat(rows))], strict=True))
+
+    def _following(self, r: _Nodes, token: str, text: str) -> list[str]:
+        """Of the `_carried` without the caches, what the next round takes."""
+        _, places, mask = (each.name for each in self.decoder.input[:3])
+        place = r.op("Add", r.op("Gather", places, r.number([-1], np.int64), axis=1), r.number(1))
+        seen = r.op("Concat", mask, r.op("Add", r.op("Mul", token, r.number(0)), r.number(1)), axis=1)
+        return [token, place, seen]
+
+    # ---- the loop ----
+
+    def _started(
+        self, own: dict[str, str], step: _Step, rows: str | None
+    ) -> tuple[dict[str, str], dict[str, str], str]:
+        """What the first round of the loop takes: `_carried`, a step's own states, and whether to begin ("": yes)."""
+        return self._carried(rows), own, ""
+
+    def _kept(self, r: _Nodes) -> None:
+        """Names what the decoder takes that no round changes."""
+
     def _loop(self, own: dict[str, str], step: _Step, rows: str | None) -> list[str]:
         """The last of a step's own states, whose first values are given by their names in a round."""
         from onnx import TensorProto, helper
 
         n, decoder = self.n, self.decoder
-        first, pasts = [each.name for each in decoder.input[:3]], [each.name for each in decoder.input[3:]]
+        carried, own, goes_on = self._started(own, step, rows)
         logits, *presents = [each.name for each in decoder.output]
-        _, places, mask = first
         r = _Nodes(f"{_OWN}round/")
+        self._kept(r)
         r.nodes += decoder.node
         scores = r.cast(r.op("Gather", logits, r.number(-1, np.int64), axis=1), np.float32)
-        goes_on, token, following, order = step(r, scores)
-        place = r.op("Add", r.op("Gather", places, r.number([-1], np.int64), axis=1), r.number(1))
-        seen = r.op("Concat", mask, r.op("Add", r.op("Mul", token, r.number(0)), r.number(1)), axis=1)
+        again, token, states, order = step(r, scores)
+        following = self._following(r, token, states[0])
         if order is not None:
-            presents = [r.op("Gather", each, order, axis=1) for each in presents]
+            presents = [r.op("Gather", each, order, axis=self.cache_rows) for each in presents]
         scalars = [
             helper.make_tensor_value_info(_NUMBER, TensorProto.INT64, []),
             helper.make_tensor_value_info(f"{_OWN}wanted", TensorProto.BOOL, []),
         ]
-        inputs = [helper.make_empty_tensor_value_info(name) for name in (*first, *own, *pasts)]
-        results = (goes_on, token, place, seen, *following, *presents)
+        inputs = [helper.make_empty_tensor_value_info(name) for name in (*carried, *own)]
+        results = (again, *following, *presents, *states)
         outputs = [helper.make_empty_tensor_value_info(name) for name in results]
         body = helper.make_graph(
             r.nodes, "round", [*scalars, *inputs], outputs, decoder.initializer, value_info=decoder.value_info
         )
-        states = [*self._prompt(rows), *own.values(), *self._empty(rows)]
         count = n.op("Reshape", self.rounds, n.number([], np.int64))
-        names = [f"{_OWN}last_{number}" for number in range(len(states))]
-        n.ops("Loop", count, "", *states, names=names, body=body)
-        return names[3 : 3 + len(own)]
+        first = [*carried.values(), *own.values()]
+        names = [f"{_OWN}last_{number}" for number in range(len(first))]
+        n.ops("Loop", count, goes_on, *first, names=names, body=body)
+        return names[len(carried) :]
 
-    def _prompt(self, rows: str | None) -> list[str]:
-        """Its tokens, their places and which are any, a prompt for each row."""
-        n, ids = self.n, self.ids
-        mask = self.given.get("attention_mask") or n.cast(n.op("Not", n.op("Equal", ids, self.pad)), np.int32)
-        places = n.op("Sub", n.op("CumSum", mask, n.number(1)), n.number(1))
-        prompt = [ids, n.op("Max", places, n.number(0)), mask]
-        return prompt if rows is None else [n.op("Gather", each, rows, axis=0) for each in prompt]
-
-    def _empty(self, rows: str | None) -> list[str]:
-        """Caches [2, rows, heads, 0, size]."""
-        n, caches = self.n, []
+    def _empty(self, past: onnx.ValueInfoProto, rows: str | None) -> str:
+        """A cache [(2,) rows, heads, 0, size]."""
+        n, axis = self.n, self.cache_rows
+        dims = past.type.tensor_type.shape.dim[axis:]
+        if len(dims) != 4 or not (dims[1].HasField("dim_value") and dims[3].HasField("dim_value")):
+            expected = f"expected [{'2, ' * axis}batch, heads, tokens, size] of known heads and size"
+            raise ModelError(f"{self.node.op_type}: {past.name}: {expected}")
         count = self.batch if rows is None else n.size(rows, 0)
-        for past in self.decoder.input[3:]:
-            dims = past.type.tensor_type.shape.dim
-            if len(dims) != 5 or not (dims[2].HasField("dim_value") and dims[4].HasField("dim_value")):
-                expected = "expected [2, batch, heads, tokens, size] of known heads and size"
-                raise ModelError(f"{self.node.op_type}: {past.name}: {expected}")
-            shape = n.sizes(2, count, dims[2].dim_value, 0, dims[4].dim_value)
-            caches.append(n.op("Expand", n.op("Cast", n.number([0]), to=past.type.tensor_type.elem_type), shape))
-        return caches
+        shape = n.sizes(*[2] * axis, count, dims[1].dim_value, 0, dims[3].dim_value)
+        return n.op("Expand", n.op("Cast", n.number([0]), to=past.type.tensor_type.elem_type), shape)
+
+
+class _Encoded(_Search):
+    """The search of a decoder behind an encoder: texts begin with a token of their own, or with what the node is given."""
+
+    cache_rows = 0
+
+    def _first_ids(self) -> str:
+        n, given, decoder = self.n, self.given, self.decoder
+        encoder: onnx.GraphProto | None = self.attributes.get("encoder")
+        if encoder is None:
+            raise ModelError(f"{self.node.op_type}: expected an attribute 'encoder', the graph that is called once")
+        self.caches = len(decoder.output) - 1  # of its own, as many as of the encoder
+        before, made = len(decoder.input) - 2 * self.caches, len(encoder.output)
+        self.is_first = made == 2 + 2 * self.caches  # whether the encoder gives the first logits, too
+        if not 1 <= before <= 3 or not self.caches or not (self.is_first or made == self.caches):
+            expected = "expected an encoder that gives present_key_cross_0 …, a decoder of input_ids, past_key_self_0 …"
+            raise ModelError(f"{self.node.op_type}: {expected}, past_key_cross_0 …")
+        source = given["input_ids"]
+        start = self.attributes.get("decoder_start_token_id", -1)
+        if start < 0 and not given.get("decoder_input_ids"):
+            expected = "expected decoder_start_token_id, the token that texts begin with"
+            raise ModelError(f"{self.node.op_type}: {expected}, got {start}")
+        ids = given.get("decoder_input_ids") or n.op("Expand", n.number([[start]]), n.sizes(n.size(source, 0), 1))
+        feeds = {"encoder_input_ids": source, "decoder_input_ids": ids}
+        names = {each.name for each in (*encoder.input, *decoder.input)}
+        if _MASK in names:
+            feeds[_MASK] = given.get("attention_mask") or self._begun(source)
+        self.made = self._encode(encoder, feeds)
+        self.feeds = feeds
+        return ids
+
+    def _begun(self, source: str) -> str:
+        """Which tokens stand behind the padding before a text: a token that pads may end it, too."""
+        n = self.n
+        words = n.op("CumSum", n.cast(n.op("Not", n.op("Equal", source, self.pad)), np.int32), n.number(1))
+        return n.op("Min", words, n.number(1))
+
+    def _encode(self, encoder: onnx.GraphProto, feeds: dict[str, str]) -> list[str]:
+        """The encoder's results, as a branch that is always taken: its names are its own."""
+        from onnx import helper
+
+        n, r = self.n, _Nodes(f"{_OWN}encoder/")
+        for each in encoder.input:
+            if each.name not in feeds:
+                raise ModelError(f"{self.node.op_type}: the encoder takes {each.name!r}; expected {', '.join(feeds)}")
+            r.op("Identity", n.op("Identity", feeds[each.name]), name=each.name)
+        branch = helper.make_graph(
+            *([*r.nodes, *encoder.node], "encoder", [], encoder.output, encoder.initializer),
+            value_info=encoder.value_info,
+        )
+        names = [f"{_OWN}encoded_{number}" for number in range(len(encoder.output))]
+        n.ops("If", n.number(True, bool), names=names, then_branch=branch, else_branch=branch)
+        return names
+
+    def _kept(self, r: _Nodes) -> None:
+        for name, value in self.kept.items():
+            r.op("Identity", value, name=name)
+
+    def _carried(self, rows: str | None) -> dict[str, str]:
+        n, names = self.n, [each.name for each in self.decoder.input]
+        assert rows is not None
+
+        def each_row(value: str) -> str:
+            return n.op("Gather", value, rows, axis=0)
+
+        own, cross = names[-2 * self.caches : -self.caches], names[-self.caches :]
+        self.kept = {name: each_row(value) for name, value in zip(cross, self.made[-self.caches :], strict=True)}
+        for name in names[1 : -2 * self.caches]:
+            value = self.feeds[_MASK] if name == _MASK else self.made[1] if self.is_first else None
+            if value is None:
+                raise ModelError(f"{self.node.op_type}: the decoder takes {name!r}, which the encoder does not give")
+            self.kept[name] = each_row(value)
+        if self.is_first:
+            caches = [each_row(each) for each in self.made[2 : 2 + self.caches]]
+        else:
+            caches = [self._empty(each, rows) for each in self.decoder.input if each.name in own]
+        return dict(zip([names[0], *own], [each_row(self.ids), *caches], strict=True))
+
+    def _following(self, r: _Nodes, token: str, text: str) -> list[str]:
+        """onnxruntime hands over the whole text, unless the decoder says that it takes one token."""
+        length = self.decoder.input[0].type.tensor_type.shape.dim[1:]
+        return [token if length and length[0].dim_value == 1 else text]
+
+    def _started(
+        self, own: dict[str, str], step: _Step, rows: str | None
+    ) -> tuple[dict[str, str], dict[str, str], str]:
+        """With the encoder's logits, a step before the loop."""
+        carried = self._carried(rows)
+        if not self.is_first:
+            return carried, own, ""
+        n, r = self.n, _Nodes(f"{_OWN}first/")
+        assert rows is not None
+        for name, value in own.items():
+            r.op("Identity", value, name=name)
+        logits = r.op("Gather", self.made[0], r.number(-1, np.int64), axis=1)
+        logits = r.op("Gather", r.cast(logits, np.float32), rows, axis=0)
+        again, token, states, order = step(r, logits)
+        assert order is not None
+        ids, *caches = carried
+        values = [
+            *self._following(r, token, states[0]),
+            *(r.op("Gather", carried[each], order, axis=0) for each in caches),
+        ]
+        self.rounds = r.op("Sub", self.rounds, r.number([1], np.int64))
+        n.nodes += r.nodes
+        return dict(zip((ids, *caches), values, strict=True)), dict(zip(own, states, strict=True)), again
 
 
 def _is_any_left(r: _Nodes, over: str) -> str:

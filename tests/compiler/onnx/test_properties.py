@@ -66,7 +66,7 @@ ELSEWHERE = {
     "com.microsoft.QMoE": "test_runtime_experts.py: with MoE",
     "com.microsoft.QEmbedLayerNormalization": "test_runtime_operators.py: as EmbedLayerNormalization",
     **dict.fromkeys(
-        [f"com.microsoft.{name}" for name in ("BeamSearch", "GreedySearch", "Sampling")],
+        [f"com.microsoft.{name}" for name in ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")],
         "ort/test_searches.py: of decoders",
     ),
     "com.microsoft.MatMulIntegerToFloat": "test_quantized.py: as onnxruntime's optimiser writes it",

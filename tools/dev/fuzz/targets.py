@@ -287,7 +287,7 @@ def _signed(data: bytes) -> bytes:
 
     with contextlib.suppress(TreadleError):
         contents = Container(
-            _summed(data), frozenset({"session", "cache_types", "tokens", "caches", "digest"})
+            _summed(data), frozenset({"session", "cache_types", "tokens", "caches", "adapter", "digest"})
         ).contents
         digest = contents_digest({name: [view] for name, view in contents.items()}).encode()
         if len(place := contents["digest"]) >= len(digest):

@@ -113,10 +113,12 @@ def decoder(
     bits: int = 0,
     window: int = 4,
     keeps_windows: bool = True,
+    head: str = "all",
     seed: int = 5,
 ) -> onnx.ModelProto:
     """input_ids int64[batch_size, sequence_length], attention_mask and caches to logits and longer caches. With `bits` of 4
-    embeddings are those of the head, tied."""
+    embeddings are those of the head, tied. `head`: of "all" tokens, of the "last" one (`prune_lm_head`), or "none", which
+    gives hidden_states (`exclude_lm_head`)."""
     g = GraphWriter("main_graph", seed=seed, opset=22)
     made = _Decoder(g, width, heads, groups, bits, window, keeps_windows)
     ids = g.input("input_ids", ("batch_size", "sequence_length"), "int64")
@@ -143,12 +145,17 @@ def decoder(
         )
         x = g.op("Add", x, made.perceptron(normal, number))
     x = made.normal(x, "model.norm")
+    if head == "none":
+        g.output(x, "hidden_states", ("batch_size", "sequence_length", width))
+        return g.model()
+    if head == "last":
+        x = g.op("Unsqueeze", g.op("Gather", x, g.integer(-1), axis=1), g.integers(1))
     if bits:
         sizes: dict[str, Any] = {"K": width, "N": vocabulary, "bits": bits, "block_size": _BLOCK}
         logits = g.op("MatMulNBits", x, packed, scales, domain=RUNTIME, accuracy_level=4, **sizes)
     else:
         logits = made.product(x, "lm_head", width, vocabulary)
-    g.output(logits, "logits", ("batch_size", "sequence_length", vocabulary))
+    g.output(logits, "logits", ("batch_size", 1 if head == "last" else "sequence_length", vocabulary))
     return g.model()
 
 

@@ -60,10 +60,83 @@ def search(
     operator: str, given: Arrays, outputs: tuple[str, ...] = ("sequences",), **attributes: Any
 ) -> onnx.ModelProto:
     """A model of one search, whose inputs are like those `given`."""
-    attributes |= {"eos_token_id": END, "pad_token_id": PAD}
+    attributes = {"decoder": decoder(), "eos_token_id": END, "pad_token_id": PAD, **attributes}
     names = [name if name in given else "" for name in SEARCHES[operator]]
-    node = helper.make_node(operator, names, outputs, "search", domain=RUNTIME, decoder=decoder(), **attributes)
+    node = helper.make_node(operator, names, outputs, "search", domain=RUNTIME, **attributes)
     return model_of([node], given, [name for name in outputs if name])
+
+
+def with_encoder(*, hears: bool, gives_logits: bool, length: int | str = 1) -> dict[str, onnx.GraphProto]:
+    """An encoder of words, or of sounds [batch, WIDTH, frames], and a decoder of one layer, as onnxruntime's tools write T5 and
+    Whisper. The decoder takes `length` tokens; the encoder may give its first logits."""
+    rng, parts = np.random.default_rng(3), ("key", "value")
+    sizes = dict.fromkeys(("query", "key", "value", "crossing", "cross_key", "cross_value"), (WIDTH, WIDTH))
+    sizes |= {"words": (WORDS, WIDTH), "head": (WIDTH, WORDS)}
+    weights = {
+        name: numpy_helper.from_array(rng.normal(size=size).astype(np.float32) / 2, name)
+        for name, size in sizes.items()
+    }
+    weights["split"] = numpy_helper.from_array(np.array([0, 0, HEADS, WIDTH // HEADS]), "split")
+
+    def layer(ids: str, pasts: list[str], crosses: list[str]) -> list[onnx.NodeProto]:
+        attributes = {"num_heads": HEADS, "domain": RUNTIME}
+        names = ("query", "key", "value")
+        own, mask = [f"own_{part}" for part in names], "" if hears else "encoder_attention_mask"
+        return [
+            helper.make_node("Gather", ["words", ids], ["x"]),
+            *(helper.make_node("MatMul", ["x", part], [name]) for part, name in zip(names, own, strict=True)),
+            helper.make_node(
+                "MultiHeadAttention",
+                [*own, "", "", "", *pasts],
+                ["y", *(f"present_{part}_self_0" for part in parts)],
+                unidirectional=1,
+                **attributes,
+            ),
+            helper.make_node("Add", ["x", "y"], ["z"]),
+            helper.make_node("MatMul", ["z", "crossing"], ["asked"]),
+            helper.make_node("MultiHeadAttention", ["asked", *crosses, "", mask], ["heard"], **attributes),
+            helper.make_node("Add", ["z", "heard"], ["w"]),
+            helper.make_node("MatMul", ["w", "head"], ["logits"]),
+        ]
+
+    def ports(*named: tuple[str, int, list]) -> list[onnx.ValueInfoProto]:
+        return [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in named]
+
+    cache = ["batch", HEADS, "past", WIDTH // HEADS]
+    logits = ("logits", TensorProto.FLOAT, ["batch", "length", WORDS])
+    hidden = ("encoder_hidden_states", TensorProto.FLOAT, ["batch", "frames", WIDTH])
+    names = {
+        f"{tense}_{of}": [(f"{tense}_{part}_{of}_0", TensorProto.FLOAT, cache) for part in parts]
+        for tense in ("past", "present")
+        for of in ("self", "cross")
+    }
+    mask = [] if hears else [("encoder_attention_mask", TensorProto.INT32, ["batch", "frames"])]
+    source = ("encoder_input_ids", TensorProto.INT32, ["batch", "frames"])
+    ids = ("decoder_input_ids", TensorProto.INT32, ["batch", "length"])
+    crosses = [name for name, *_ in names["present_cross"]]
+    nodes = [helper.make_node("Gather", ["words", source[0]], [hidden[0]])]
+    if hears:
+        source = (source[0], TensorProto.FLOAT, ["batch", WIDTH, "frames"])
+        nodes = [helper.make_node("Transpose", [source[0]], [hidden[0]], perm=[0, 2, 1])]
+    for part, name in zip(parts, crosses, strict=True):
+        nodes += [
+            helper.make_node("MatMul", [hidden[0], f"cross_{part}"], [f"flat_{part}"]),
+            helper.make_node("Reshape", [f"flat_{part}", "split"], [f"split_{part}"]),
+            helper.make_node("Transpose", [f"split_{part}"], [name], perm=[0, 2, 1, 3]),
+        ]
+    taken, made = [source, *mask], names["present_cross"]
+    if gives_logits:
+        nodes += layer(ids[0], [], crosses)
+        taken, made = [*taken, ids], [logits, hidden, *names["present_self"], *made]
+    encoder = helper.make_graph(nodes, "encoder", ports(*taken), ports(*made), list(weights.values()))
+    pasts, crosses = ([name for name, *_ in names[of]] for of in ("past_self", "past_cross"))
+    ids = ("input_ids", TensorProto.INT32, ["batch", length])
+    taken = [ids, *mask, *([hidden] if gives_logits else []), *names["past_self"], *names["past_cross"]]
+    made = [logits, *names["present_self"]]
+    after = helper.make_graph(
+        layer("input_ids", pasts, crosses), "decoder", ports(*taken), ports(*made), list(weights.values())
+    )
+    return {"encoder": encoder, "decoder": after}
 
 
 def prompts(rng: np.random.Generator, count: int, most: int) -> Arrays:
@@ -143,6 +216,46 @@ def test_beam_search_of_what_it_needs_alone() -> None:
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("gives_logits", [False, True])
+def test_beams_behind_an_encoder_are_those_of_onnxruntime(gives_logits: bool) -> None:
+    """T5: texts begin with a token of their own; what pads the source before is masked, and only that."""
+    rng, run = np.random.default_rng(10), None
+    graphs = with_encoder(hears=False, gives_logits=gives_logits)
+    for beams, wanted, length, power in ((3, 2, 0, 1.0), (1, 1, 5, 0.5), (4, 4, 3, -1.0)):
+        given = prompts(rng, 3, 10)
+        given["input_ids"][1, 3] = PAD
+        given |= least(length) | limits(rng, 3) | {"length_penalty": np.float32([power])}
+        given |= {"num_beams": np.int32([beams]), "num_return_sequences": np.int32([wanted])}
+        model = search(
+            *("BeamSearch", given, ("sequences", "sequences_scores")),
+            **{"model_type": 1, "decoder_start_token_id": 1, "early_stopping": 1, **graphs},
+        )
+        run = run or compiled(model)
+        texts, scores = by_onnxruntime(model, given)
+        got, got_scores = run(given)
+        np.testing.assert_array_equal(got, texts)
+        np.testing.assert_allclose(got_scores, scores, rtol=1e-5, atol=1e-5)
+
+
+def test_beams_of_a_sound_are_those_of_onnxruntime() -> None:
+    """Whisper: texts begin with what the node is given."""
+    rng, run = np.random.default_rng(11), None
+    graphs = with_encoder(hears=True, gives_logits=True)
+    for beams, length in ((3, 0), (2, 9)):
+        given = {"input_ids": rng.normal(size=(2, WIDTH, 5)).astype(np.float32), "max_length": np.int32([12])}
+        given |= least(length) | {"length_penalty": np.ones(1, np.float32), "repetition_penalty": np.float32([1.2])}
+        given |= {"num_beams": np.int32([beams]), "num_return_sequences": np.int32([beams])}
+        given |= {"decoder_input_ids": np.int32([[1, 3, 5], [1, 4, 6]]), "temperature": np.float32([0.7])}
+        model = search(
+            "WhisperBeamSearch", given, ("sequences", "sequences_scores"), decoder_start_token_id=1, **graphs
+        )
+        run = run or compiled(model)
+        texts, scores = by_onnxruntime(model, given)
+        got, got_scores = run(given)
+        np.testing.assert_array_equal(got, texts)
+        np.testing.assert_allclose(got_scores, scores, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "attributes",
     [
@@ -184,7 +297,8 @@ def test_sampling_without_a_seed_draws_others_in_each_call() -> None:
     ("operator", "outputs", "more", "named"),
     [
         ("BeamSearch", ("sequences", "", "scores"), {}, "output 'scores'"),
-        ("BeamSearch", ("sequences",), {"model_type": 1}, "attribute 'model_type'"),
+        ("GreedySearch", ("sequences",), {"model_type": 1}, "attribute 'model_type'"),
+        ("WhisperBeamSearch", ("sequences",), {"logits_processor": np.ones(1, np.int32)}, "input 'logits_processor'"),
         ("GreedySearch", ("sequences",), {"no_repeat_ngram_size": 2}, "attribute 'no_repeat_ngram_size'"),
         ("Sampling", ("sequences", "logits"), {}, "output 'filtered_logits'"),
         ("Sampling", ("sequences",), {"presence_mask": np.ones((1, WORDS), np.int32)}, "input 'presence_mask'"),
@@ -195,7 +309,7 @@ def test_what_a_search_does_not_take_is_named(
 ) -> None:
     given = prompts(np.random.default_rng(9), 1, 8)
     given |= {name: value for name, value in more.items() if name in SEARCHES[operator]}
-    given |= {"num_beams": np.int32([2]), "num_return_sequences": np.int32([1])} if operator == "BeamSearch" else {}
+    given |= {"num_beams": np.int32([2]), "num_return_sequences": np.int32([1])} if "Beam" in operator else {}
     attributes = {name: value for name, value in more.items() if name not in given}
     with pytest.raises(UnsupportedOperatorError, match=f"{named} is not supported"):
         treadle.compile(search(operator, given, outputs, **attributes), progress=False)

@@ -193,6 +193,13 @@ def test_rows_of_int8_have_the_bits_of_their_reference(rows, depth, columns, gro
     assert np.abs(got - exact).max() <= 0.02 * max(1, np.abs(exact).max())
 
 
+@pytest.mark.parametrize("epilogue", ["relu", "silu"])
+def test_rows_of_int8_take_an_epilogue(epilogue):
+    """Its kernel's names are none of theirs."""
+    arrays = operands(13, 64, 20, 32, False)
+    check(product_of(arrays, 20, 32, "n", (epilogue,), int8_rows=True), arrays, {"n": 13}, 2, 1e-5, 1e-5)
+
+
 @pytest.mark.parametrize(
     "target", [*NARROW, without(NARROW[0], "vnni")], ids=lambda each: f"{each.vector_bytes} {each.dot}"
 )
