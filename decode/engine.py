@@ -3,14 +3,17 @@
 Each step appends tokens to many contexts in one call (`contexts.py`): the newest of each text, and pieces of prompts beside them.
 A text's tokens do not depend on the texts beside it, on the pieces of its prompt, nor on what it shares with others.
 
-It has no thread: the caller that waits for a token makes the steps, one at a time, for all.
+It has no thread: the caller that waits for a token makes the steps, one at a time, for all. Ctrl-C ends a step where it waits or
+computes, and a process is forked between two steps: no token is lost, and none is another one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,6 +31,7 @@ from ..formats.messages.errors import (
     CancelledError,
     CheckError,
 )
+from ..native.once import Lock, deferred, interruptible
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
 from .beams import Beam, searched
@@ -35,80 +39,17 @@ from .contexts import Appended, Contexts
 from .guesses import Guesses, Pays
 from .paged_contexts import PagedContexts, has_pages
 from .prefixes import BLOCK, Prefixes, chain
-from .running import Running, Token, check_count, ends_with, stops
+from .running import Running, Text, Token, check_count, ends_with, stops
 from .sampling import Draws, Mask, Sampler, is_finite, likeliest, log_probabilities
 from .session import TokenSession, prompt_of, resume
 from .step_contexts import StepContexts
 
-_LAST_TOKEN = np.iinfo(np.int64).max
 _MOST_SECONDS = threading.TIMEOUT_MAX / 2  # a lock cannot wait longer than twice that
+_TICK_SECONDS = 0.05  # after which a thread that waits for others looks whether Ctrl-C has come
+_FORK_SECONDS = 30.0  # that a fork waits for a step's end
 _PENALTY = 16  # so that no length to its power is infinite, or 0
 _SLACK = 16  # tokens that each running text may still need when another is admitted
 STATISTICS = ("tokens", "prompt_tokens", "cached_tokens", "drafted", "accepted")
-
-
-@public_class
-class Text(Suggesting):
-    """The tokens of a text as they are made: an iterator. `finish` says why it ended: "stop", "length", "cancelled", "deadline",
-    or "error", which the iterator raises."""
-
-    def __init__(self, engine: Engine, running: Running) -> None:
-        self._engine, self._running = engine, running
-
-    def __iter__(self) -> Iterator[Token]:
-        return self
-
-    def __next__(self) -> Token:
-        running = self._running
-        if not running.ready:
-            self._engine._wait(running)
-        if running.ready:
-            return running.ready.popleft()
-        if running.error is not None:
-            raise running.error
-        raise StopIteration
-
-    def cancel(self) -> None:
-        """Ends the text; tokens that are made can still be read."""
-        self._engine._end(self._running, "cancelled")
-
-    @property
-    def finish(self) -> str | None:
-        """Why it ended; None while it goes on."""
-        return self._running.finish
-
-    @property
-    def prompt_tokens(self) -> int:
-        return self._running.prompt_tokens
-
-    @property
-    def cached_tokens(self) -> int:
-        """How many tokens of the prompt another text had computed."""
-        return self._running.cached_tokens
-
-    def logits(self) -> np.ndarray | None:
-        """Of a text without a sampler: the logits of the next token, float32 [vocabulary], for which `take` is called then; None
-        at its end."""
-        if self._running.logits is None:
-            self._engine._wait(self._running)
-        if self._running.error is not None:
-            raise self._running.error
-        return self._running.logits
-
-    def take(self, token: int) -> None:
-        """The next token of a text without a sampler. Raises ArgumentError."""
-        check_count("token", token)
-        if token > _LAST_TOKEN:  # else the steps of all texts would fail by it
-            raise ArgumentError(f"take: token: expected at most {_LAST_TOKEN}, got {token}")
-        self._engine._take(self._running, token)
-
-    def fork(self) -> Text:
-        """Of a text without a sampler: another one that goes on from here."""
-        return self._engine._forked(self._running)
-
-    def __del__(self) -> None:
-        if hasattr(self, "_running"):
-            self._running.is_abandoned = True
 
 
 @public_class
@@ -152,13 +93,16 @@ class Engine(Suggesting):
         self.function, self._contexts, self._chunk = function, contexts, chunk
         self._prefixes, self._pays = Prefixes(contexts), Pays()
         self._capacity = contexts.room()
-        self._condition = threading.Condition()  # guards what texts and threads share; never held while a step computes
-        self._is_stepping = self._is_closed = False
+        self._lock = Lock()  # guards what texts and threads share; never held while a step computes
+        self._condition = threading.Condition(self._lock)
+        self._stepping = 0  # the thread that makes a step
+        self._is_closed = False
         self._asking = 0  # threads that wait for a pause between two steps
         self._has_ended = False  # texts whose contexts are not closed yet
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
         self._counts = dict.fromkeys(STATISTICS, 0)
+        _engines.add(self)
 
     # ---- for its users ----
 
@@ -253,11 +197,10 @@ class Engine(Suggesting):
     @contextlib.contextmanager
     def _between_steps(self) -> Iterator[None]:
         """Holds off the next step while the caller reads what contexts hold."""
-        with self._condition:
+        with self._lock:
             self._asking += 1
             try:
-                while self._is_stepping:
-                    self._condition.wait()
+                self._pause()
                 self._sweep()
                 yield
             finally:
@@ -327,22 +270,53 @@ class Engine(Suggesting):
     def statistics(self) -> dict[str, int]:
         """Texts that are running and waiting; tokens made, tokens of prompts, those of them that other texts had computed, tokens
         that were guessed ahead, and those of them that were right."""
-        with self._condition:
-            if not self._is_stepping:
+        with self._lock:
+            if not self._stepping:
                 self._sweep()
             return {"running": len(self._running), "waiting": len(self._waiting), **self._counts}
 
     def close(self) -> None:
         """Ends all texts, and lets go of their memory."""
-        with self._condition:
+        self._check_apart()
+        with self._lock:
             self._is_closed = True
             for running in (*self._waiting, *self._running):
                 self._end(running, "cancelled")
-            while self._is_stepping:
-                self._condition.wait()
+            self._pause()
             self._sweep()
             while self._prefixes.drop():
                 pass
+
+    def _pause(self, seconds: float = _MOST_SECONDS) -> None:
+        """Waits until no step is made, so long at most. Raises CheckError in a step."""
+        self._check_apart()
+        self._condition.wait_for(lambda: not self._stepping, seconds)
+
+    def _check_apart(self) -> None:
+        """Raises CheckError for a step that would wait for itself."""
+        if self._stepping == threading.get_ident():
+            raise CheckError("a mask asks the engine that waits for it: it may use another engine")
+
+    # ---- fork ----
+
+    def _hold(self) -> bool:
+        """Holds off steps, so that a child gets an engine that is whole; whether its lock is taken."""
+        is_held = self._lock.acquire(timeout=_FORK_SECONDS)
+        if is_held and self._stepping != threading.get_ident():
+            self._asking += 1
+            self._pause(_FORK_SECONDS)
+            self._asking -= 1
+        return is_held
+
+    def _go_on_in_child(self) -> None:
+        """Without the threads of the other process."""
+        self._asking = 0
+        if self._stepping not in (
+            0,
+            threading.get_ident(),
+        ):  # its step has taken too long: what contexts hold is not known
+            self._stepping = 0
+            self.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -356,7 +330,7 @@ class Engine(Suggesting):
         if running.prompt_tokens > self._capacity:
             raise CacheFullError(f"the prompt has {running.prompt_tokens} tokens; the cache holds {self._capacity}")
         text = Text(self, running)
-        with self._condition:
+        with self._lock:
             if self._is_closed:
                 raise CheckError("submit: the engine is closed")
             self._counts["prompt_tokens"] += running.prompt_tokens
@@ -379,7 +353,7 @@ class Engine(Suggesting):
                 self._end(running, "cancelled")
 
     def _forked(self, running: Running) -> Text:
-        with self._condition:
+        with self._lock:
             made = Running(np.array(running.ids), running.left, None, running.stops, None)
             made.adapter = running.adapter
             made.prompt_tokens, made.hashes, made.salt = running.prompt_tokens, running.hashes, running.salt
@@ -391,25 +365,29 @@ class Engine(Suggesting):
 
     def _end(self, running: Running, finish: str, error: BaseException | None = None) -> None:
         """Its context is closed by the next step."""
-        with self._condition:
+        with self._lock:
             if running.finish is None:
+                if isinstance(
+                    error, StopIteration
+                ):  # which would end the loop of the text's reader as if all were well
+                    error = CheckError("the mask raises StopIteration")
                 # The traceback would hold what the thread at hand reads, another text.
                 running.error = None if error is None else error.with_traceback(None)
-                running.finish, running.logits = finish, None
                 self._has_ended = True
+                running.finish, running.logits = finish, None
                 if running.cancel is not None:
                     running.cancel.detach(id(running))
                 self._condition.notify_all()
 
     def _take(self, running: Running, token: int) -> None:
-        with self._condition:
+        with deferred(), self._lock:
             if running.logits is not None:
                 running.logits = None
                 self._emit(running, Token(int(token)))
 
     def _emit(self, running: Running, token: Token) -> None:
         """The next token of a text."""
-        with self._condition:
+        with self._lock:
             if running.finish is not None:
                 return
             running.ids.append(token.id)
@@ -431,29 +409,37 @@ class Engine(Suggesting):
 
     def _wait(self, running: Running) -> None:
         """Until the text has a token, or logits that nobody has taken, or is over."""
-        while True:
-            is_mine = False
-            try:
-                with self._condition:
-                    while (self._is_stepping or self._asking) and not running.has_news:
-                        left = None if running.deadline is None else running.deadline - time.monotonic()
-                        if left is not None and left <= 0:
-                            self._end(running, "deadline")
-                        else:
-                            self._condition.wait(left)
-                    if running.has_news:
-                        return
-                    is_mine = self._is_stepping = True
-                self._step()
-            finally:
-                if is_mine:
-                    with self._condition:
-                        self._is_stepping = False
+        with deferred():
+            while not running.has_news:
+                with self._lock:
+                    if not self._stepping and not self._asking:
+                        self._stepping = threading.get_ident()
+                    else:
+                        self._wait_for_others(running)
+                        continue
+                try:
+                    self._step()
+                finally:
+                    with self._lock:
+                        self._stepping = 0
                         self._condition.notify_all()
+                with interruptible():  # before a token is taken
+                    pass
+
+    def _wait_for_others(self, running: Running) -> None:
+        """Until a step of another thread is over, or the text's time."""
+        self._check_apart()
+        left = None if running.deadline is None else running.deadline - time.monotonic()
+        if left is not None and left <= 0:
+            self._end(running, "deadline")
+        else:
+            self._condition.wait(_TICK_SECONDS if left is None else min(left, _TICK_SECONDS))
+            with interruptible():
+                pass
 
     def _step(self) -> None:
         try:
-            with self._condition:
+            with self._lock:
                 self._sweep()
                 self._admit()
                 while self._waiting and self._running and not self._needed():  # their owners do not go on with them
@@ -468,10 +454,10 @@ class Engine(Suggesting):
             for each in made:
                 self._advance(*each)
             if self._has_ended:
-                with self._condition:
+                with self._lock:
                     self._let_go()
         except BaseException:  # interrupted: what contexts hold is not known
-            with self._condition:
+            with self._lock:
                 for running in reversed(self._running.copy()):
                     self._put_back(running)
             raise
@@ -614,7 +600,8 @@ class Engine(Suggesting):
         if not batch:
             return []
         try:
-            made = self._contexts.append([each for _, each in batch])
+            with interruptible():
+                made = self._contexts.append([each for _, each in batch])
             return [(*each, rows) for each, rows in zip(batch, made, strict=True)]
         except Exception as error:  # of contexts that are a user's, too
             if len(batch) == 1 or isinstance(error, (BudgetExceededError, CancelledError)):
@@ -634,7 +621,7 @@ class Engine(Suggesting):
         if not appended.logits:
             return
         if running.draws is None:
-            with self._condition:
+            with self._lock:
                 running.logits = rows[-1] if running.finish is None else None
             return
         right = 0
@@ -645,7 +632,9 @@ class Engine(Suggesting):
                 if token.id != guess or running.finish is not None:
                     break
                 right += 1
-        except Exception as error:  # of a mask, which is its user's
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of a mask, which is its user's
             self._end(running, "error", error)
         running.computed += right
         self._counts["drafted"] += len(guesses)
@@ -655,7 +644,11 @@ class Engine(Suggesting):
 
     @staticmethod
     def _chosen(running: Running, draws: Draws, logits: np.ndarray) -> Token:
-        token = draws.choose(logits, None if running.mask is None else running.mask.allowed())
+        allowed = None
+        if running.mask is not None:
+            with interruptible():
+                allowed = running.mask.allowed()
+        token = draws.choose(logits, allowed)
         if running.top is None:
             return Token(token)
         logarithms = log_probabilities(logits)
@@ -681,3 +674,27 @@ def _shares(lengths: Sequence[int], most: int) -> list[int]:
         shares[place] += more
         left -= more
     return shares
+
+
+# ---- processes ----
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_held: list[Engine] = []
+
+
+def _before_fork() -> None:
+    _held[:] = [engine for engine in list(_engines) if engine._hold()]
+
+
+def _after_fork(is_child: bool) -> None:
+    for engine in _held:
+        engine._lock.release()
+    _held.clear()
+    for engine in list(_engines) if is_child else ():
+        engine._go_on_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=partial(_after_fork, False), after_in_child=partial(_after_fork, True)
+    )

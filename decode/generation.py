@@ -21,9 +21,9 @@ from ..formats.messages.names import near
 from ..formats.ports import Port
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter
-from .engine import Engine, Text
+from .engine import Engine
 from .paged_contexts import PagedContexts, encoded_inputs, has_pages
-from .running import stops
+from .running import Text, stops
 from .sampling import Choose, Sampler
 from .step_contexts import StepContexts
 

@@ -135,6 +135,8 @@ class Draws:
             raise ArgumentError(f"generate: a token of the prompt or of logit_bias is none of {len(logits)}") from None
         if allowed is not None:
             allowed = np.asarray(allowed, bool)  # of numbers ~ would make places
+            if allowed.ndim != 1:
+                raise ArgumentError(f"generate: mask: expected bool [vocabulary], got {list(allowed.shape)}")
             logits[: len(allowed)][~allowed[: len(logits)]] = -np.inf
             logits[len(allowed) :] = -np.inf
         return logits

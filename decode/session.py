@@ -22,6 +22,7 @@ from ..formats.container import Source
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, CacheFullError, FormatError
 from ..formats.session import SavedSession
+from ..native.once import deferred
 from ..vm.machine import CancelToken
 from .adapters import Adapter
 from .sampling import Draws, Mask, Sampler
@@ -91,26 +92,23 @@ class TokenSession(Suggesting):
 
     def append(self, ids: Any) -> None:
         """More tokens, which are not the decoder's. Raises ArgumentError."""
-        self._tokens += prompt_of(ids, least=0).tolist()
-        self._change(0)
+        self._change([*self._tokens, *prompt_of(ids, least=0).tolist()], 0)
 
     def rewrite(self, ids: Any) -> None:
         """Other tokens in the place of all. What the decoder has kept of the first ones that are the same is used. Raises
         ArgumentError."""
-        self._tokens = prompt_of(ids).tolist()
-        self._change(0)
+        self._change(prompt_of(ids).tolist(), 0)
 
     def shorten(self, length: int) -> None:
         """Keeps the first `length` tokens. Raises ArgumentError."""
         if isinstance(length, bool) or not isinstance(length, int) or not 0 <= length <= len(self):
             raise ArgumentError(f"shorten: length: expected a whole number from 0 to {len(self)}, got {length!r}")
-        made = max(0, self._made - (len(self) - length))
-        del self._tokens[length:]
-        self._change(made)
+        self._change(self._tokens[:length], max(0, self._made - (len(self) - length)))
 
-    def _change(self, made: int) -> None:
+    def _change(self, tokens: list[int], made: int) -> None:
         """A text that goes on belongs to other tokens now."""
-        self._made, self._text = made, None
+        with deferred():
+            self._tokens, self._made, self._text = tokens, made, None
 
     def generate(
         self,
@@ -202,8 +200,9 @@ class SessionText(Suggesting):
         return self
 
     def __next__(self) -> Any:
-        token = next(self._text)
-        self._session._take(self._text, token)
+        with deferred():
+            token = next(self._text)
+            self._session._take(self._text, token)
         return token
 
     @property

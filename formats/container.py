@@ -131,11 +131,16 @@ def target_of(path: str | os.PathLike) -> Path:
     return target
 
 
+def check_is_file(path: Path, error: type[TreadleError]) -> None:
+    """Raises `error` for what is there and no file: a pipe would be waited for, a device read without end."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise error(f"{path} is a folder, a pipe or a device; expected a file")
+
+
 def foreign_bytes(path: Path, most: int, error: type[TreadleError], missing: str) -> bytes:
     """A file that another tool wrote, at most `most` bytes. Raises FileError; MissingFileError, which says what is `missing`;
     `error` for what is larger, or no file."""
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
-        raise error(f"{path} is a folder, a pipe or a device; expected a file")
+    check_is_file(path, error)
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)

@@ -10,6 +10,7 @@ import _thread
 import ctypes
 import functools
 import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable, Hashable
@@ -47,6 +48,8 @@ def _after_fork() -> None:
     _is_forked = True
     for lock in list(_locks):
         lock._forget_others()
+    if _deferred is not None and _deferred.thread != threading.get_ident():  # of a thread that is not in the child
+        _deferred.restore()
 
 
 def is_forked() -> bool:
@@ -81,6 +84,70 @@ def uninterrupted(work: Callable[[], None]) -> None:
     thread.join()
     for failure in failures:
         raise failure
+
+
+class _Deferred:
+    """Ctrl-C, whose handler waits."""
+
+    def __init__(self, handler: Callable[..., Any]) -> None:
+        self.handler, self.thread, self.has_come = handler, threading.get_ident(), False
+
+    def defer(self) -> None:
+        global _deferred
+        _deferred = self
+        signal.signal(signal.SIGINT, self._come)  # before which one that waits is handled as ever
+
+    def _come(self, *_: object) -> None:
+        self.has_come = True
+
+    def restore(self) -> None:
+        """From now on it is handled at once, and so is one that came meanwhile."""
+        global _deferred
+        signal.signal(signal.SIGINT, self.handler)
+        _deferred = None
+        if self.has_come:
+            self.has_come = False
+            self.handler(signal.SIGINT, None)
+
+
+_deferred: _Deferred | None = None
+
+
+class deferred:
+    """A block that Ctrl-C does not leave half done: its handler is called behind it, or by `interruptible` within it. Blocks may
+    be nested; on another thread than the main one, on which Python's handlers run, nothing is to be done."""
+
+    _mine: _Deferred | None = None
+
+    def __enter__(self) -> None:
+        if _deferred is None and threading.current_thread() is threading.main_thread():
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler):
+                self._mine = _Deferred(handler)
+                self._mine.defer()
+
+    def __exit__(self, *_: object) -> None:
+        if self._mine is not None:
+            self._mine.restore()
+
+
+class interruptible:
+    """A part of such a block, in which a thread waits or computes."""
+
+    _outer: _Deferred | None = None
+
+    def __enter__(self) -> None:
+        if _deferred is not None and _deferred.thread == threading.get_ident():
+            self._outer = _deferred
+            try:
+                self._outer.restore()
+            except BaseException:
+                self._outer.defer()
+                raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer is not None:
+            self._outer.defer()
 
 
 def kept(thing: _T) -> _T:

@@ -122,6 +122,8 @@ MEMORIES = {
     "native/platform.py: toolchain": ONE,
     "native/once.py: _locks": "weak",
     "vm/outputs.py: _classes": "weak",
+    "decode/engine.py: _engines": "weak",
+    "decode/engine.py: _held": "engines, while a process is forked",
     "decode/paged_kernel.py: _helpers": "one for each fork",
     "decode/paged_kernel.py: kernel_for": "kernels, one for each size of heads",
     "vm/python_layout.py: _method": "one for each entry point of the engine that is called as a method",

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..formats import limits
-from ..formats.container import foreign_bytes
+from ..formats.container import check_is_file, foreign_bytes
 from ..formats.messages.errors import FileError, MissingFileError, ModelError
 from ..formats.text_model import ACTIVATIONS, CLASSIFY, EMBED, GENERATE, MAX_TOKENS, POOLINGS, SCORE, TextModel
 
@@ -53,6 +53,7 @@ def read(path: str | os.PathLike) -> Folder:
     genai, generation = _json(folder, "genai_config.json"), _json(folder, "generation_config.json")
     decoder = _object(_object(genai, "model"), "decoder")
     model = _model(folder, decoder.get("filename"))
+    check_is_file(model, ModelError)
     task = _task(config, genai)
     if task == GENERATE and not genai and (folder / "modules.json").exists():  # a decoder's vectors (Qwen3-Embedding)
         task = EMBED
@@ -85,6 +86,7 @@ def read(path: str | os.PathLike) -> Folder:
         return Folder(model, text, (output,))
     named = _object(_object(genai, "model"), "encoder").get("filename")
     encoder = model.with_name("encoder_model.onnx") if named is None else _inside(folder, named)
+    check_is_file(encoder, ModelError)
     return Folder(model, text, None, encoder if named is not None or encoder.is_file() else None)
 
 

@@ -22,7 +22,7 @@ from ..formats.executable import Executable
 from ..formats.messages.calling import Suggesting, public_class, told
 from ..formats.messages.errors import ArgumentError, FormatError
 from ..formats.text_model import TextModel
-from ..native.once import Lock
+from ..native.once import Lock, deferred
 from ..vm.budgets import CancelToken
 from ..vm.machine import VirtualMachine
 from .models import Texts
@@ -330,7 +330,11 @@ class Answer(Iterator[str]):
 
     def pieces(self) -> Iterator[Piece]:
         """A piece for each token that is still to come, and one for the end."""
-        while (piece := self._piece()) is not None:
+        while True:
+            with deferred():  # a token that is taken is in the answer
+                piece = self._piece()
+            if piece is None:
+                return
             yield piece
 
     def _piece(self) -> Piece | None:

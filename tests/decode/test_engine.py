@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
@@ -29,7 +32,7 @@ def machine() -> treadle.VirtualMachine:
     return treadle.VirtualMachine(treadle.compile(decoder(), progress=False))
 
 
-def ids(text: treadle.decode.engine.Text) -> list[int]:
+def ids(text: treadle.decode.running.Text) -> list[int]:
     return [token.id for token in text]
 
 
@@ -338,11 +341,11 @@ def test_a_text_may_take_any_time(machine: treadle.VirtualMachine):
     engine = treadle.Engine(machine)
     for seconds in (10**400, np.inf):
         text = engine.submit(PROMPT, max_new_tokens=12, max_seconds=seconds)
-        engine._is_stepping = True  # another thread's step, which the text waits for
+        engine._stepping = -1  # another thread's step, which the text waits for
         ending = threading.Timer(0.01, text.cancel)
         ending.start()
         assert (next(text, None), text.finish) == (None, "cancelled")
-        engine._is_stepping = False
+        engine._stepping = 0
 
 
 @pytest.mark.parametrize(
@@ -384,12 +387,13 @@ def test_guesses_are_made_where_they_pay():
     assert pays.count(0.4, 1) == pays.count(0.9, 2) == 0
 
 
-def test_mixes_of_texts_change_no_token():
-    """`python -m treadle.tools.dev.fuzz.mixes` tries more of them."""
+def test_mixes_of_texts_change_no_token(monkeypatch: pytest.MonkeyPatch):
+    """`python -m treadle.tools.dev.fuzz.mixes` tries more of them, and decoders of several builders."""
     pytest.importorskip("onnx")
-    from treadle.tools.dev.fuzz.mixes import try_mix
+    from treadle.tools.dev.fuzz import mixes
 
-    assert [try_mix(Random(f"0 {number}")) for number in range(25)] == ["same tokens"] * 25
+    monkeypatch.setattr(mixes, "BUILDERS", mixes.BUILDERS[:1])
+    assert [mixes.try_mix(Random(f"0 {number}")) for number in range(25)] == ["same tokens"] * 25
 
 
 def test_beams_are_the_best_texts(machine: treadle.VirtualMachine):
@@ -455,3 +459,123 @@ def test_what_is_kept_is_bounded_and_goes_in_order_of_use(
     assert known(3) == 0
     assert [known(first) for first in (0, 2, 1)] == [20, 20, 0]
     assert engine._contexts.room() == engine._capacity - 3 * 21
+
+
+# ---- enemies ----
+
+
+class _Mask:
+    """Does something with the third token."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self.act, self.tokens = act, 0
+
+    def allowed(self) -> Any:
+        return self.act() if self.tokens == 2 else None
+
+    def take(self, token: int) -> None:
+        self.tokens += 1
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "message"),
+    [
+        (lambda engine: _raise(StopIteration()), CheckError, "the mask raises StopIteration"),
+        (lambda engine: _raise(SystemExit(3)), SystemExit, "3"),
+        (lambda engine: np.ones((2, WORDS), bool), ArgumentError, "mask: expected bool"),
+        (lambda engine: object(), ArgumentError, "mask: expected bool"),
+        (lambda engine: next(engine.submit([1], max_new_tokens=1)), CheckError, "asks the engine that waits for it"),
+        (lambda engine: engine.close(), CheckError, "asks the engine that waits for it"),
+    ],
+)
+def test_a_mask_harms_its_own_text_alone(
+    machine: treadle.VirtualMachine, act: Callable[[Any], Any], kind: Any, message: str
+):
+    engine = treadle.Engine(machine)
+    wrong = engine.submit(PROMPT, max_new_tokens=12, mask=_Mask(lambda: act(engine)))
+    right = engine.submit(PROMPTS[1], max_new_tokens=2)
+    assert ids(right) == alone(machine, PROMPTS[1], 2)
+    with pytest.raises(kind, match=message):
+        ids(wrong)
+    assert wrong.finish in ("error", "cancelled")
+
+
+def test_threads_may_read_one_text(machine: treadle.VirtualMachine):
+    engine, expected = treadle.Engine(machine), sorted(alone(machine, PROMPT))
+    for _ in range(20):
+        text, found = engine.submit(PROMPT, max_new_tokens=12), list[int]()
+        threads = [threading.Thread(target=lambda text=text, found=found: found.extend(ids(text))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_process_is_forked_between_two_steps(machine: treadle.VirtualMachine):
+    """While threads are at work. The child goes on with what was begun, and begins other texts."""
+    engine, over, sampler = treadle.Engine(machine), threading.Event(), Sampler(1.5, seed=4)
+
+    def work() -> None:
+        while not over.is_set():
+            ids(engine.submit(PROMPT, max_new_tokens=12))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    begun = engine.submit(PROMPT, max_new_tokens=12, sampler=sampler)
+    first, expected = next(begun).id, alone(machine, PROMPT, sampler=sampler)
+    other = alone(machine, PROMPTS[1])
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                signal.alarm(60)
+                is_right = [first, *ids(begun)] == expected and ids(
+                    engine.submit(PROMPTS[1], max_new_tokens=12)
+                ) == other
+                os._exit(0 if is_right else 1)
+            assert os.waitpid(child, 0)[1] == 0
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert [first, *ids(begun)] == expected
+
+
+def test_ctrl_c_loses_no_token_and_changes_none(machine: treadle.VirtualMachine):
+    """At the beginning of any function of the decoder's."""
+    sampler = Sampler(1.5, seed=4, repetition_penalty=1.2)
+    expected = alone(machine, PROMPT, 4, sampler=sampler)
+    folder, is_early = os.path.dirname(prefixes.__file__), True
+    count = 0
+    while is_early:
+        engine = treadle.Engine(machine)
+        session, left, found = engine.session(PROMPT, sampler), count, list[int]()
+        text = session.generate(4)
+
+        def interrupt(frame: Any, event: str, _: Any) -> None:
+            nonlocal left
+            if event == "call" and os.path.dirname(frame.f_code.co_filename) == folder:
+                left -= 1
+                if left < 0:
+                    sys.setprofile(None)
+                    signal.raise_signal(signal.SIGINT)
+
+        sys.setprofile(interrupt)
+        try:
+            found += ids(text)  # the list is lost where it is interrupted
+        except KeyboardInterrupt:
+            found += ids(text)
+        finally:
+            sys.setprofile(None)
+        assert session.tokens.tolist() == [*PROMPT, *expected]
+        assert found == expected[4 - len(found) :]
+        is_early, count = left < 0, count + 3
+    assert count > 60
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

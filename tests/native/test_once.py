@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from treadle.native.once import Lock, once
+from treadle.native.once import Lock, deferred, interruptible, once
 
 from .. import package
 
@@ -93,3 +94,23 @@ def test_the_machine_makes_nothing_by_a_cache_that_two_threads_may_fill():
         assert not re.search(r"@(functools\.)?cache\b|lru_cache\(maxsize=None", text), name
         # nor by locks that stay taken in a child of fork
         assert name == "native/once.py" or not re.search(r"threading\.R?Lock\(", text), name
+
+
+def test_ctrl_c_waits_for_the_end_of_a_block_or_a_part_of_it() -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012
+        signal.raise_signal(signal.SIGINT)
+        with deferred():
+            done.append("whole")
+    with pytest.raises(KeyboardInterrupt), deferred():  # noqa: PT012
+        try:
+            signal.raise_signal(signal.SIGINT)
+            with interruptible():
+                done.append("never")
+        finally:
+            signal.raise_signal(signal.SIGINT)
+            done.append("mended")
+    with pytest.raises(KeyboardInterrupt), deferred(), interruptible():
+        signal.raise_signal(signal.SIGINT)
+    assert done == ["whole", "mended"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

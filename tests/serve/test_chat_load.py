@@ -1,4 +1,5 @@
-"""Many clients of a chat at once, streaming, vanishing, while the model is replaced: every token is right, and memory stays."""
+"""Many clients of a chat and of an encoder at once, streaming, calling tools, vanishing, while models are replaced: every token
+and every vector is right, and memory stays."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import os
 import random
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,17 +20,25 @@ from .test_load import Load, serve
 
 QUESTIONS = ("the value of", "a", "return the first of " * 4, "x = ", "why?", "ü", "a name of a name", "the end")
 SETTINGS: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 1.1, "top_p": 0.9, "seed": 5}, {"seed": 6})
+DIGIT = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": DIGIT}} for name in ("weather", "time")]
 
 
 class ChatLoad(Load):
     """Clients of a served chat."""
 
     TIMEOUT = 300.0
-    KINDS: ClassVar = {"streamed": 50, "whole": 20, "several": 10, "gone": 20}
+    KINDS: ClassVar = {"streamed": 45, "whole": 15, "several": 8, "embedded": 12, "gone": 20}
 
-    def __init__(self, folder: Path, port: int, executable: treadle.Executable) -> None:
+    def __init__(self, folder: Path, port: int, executable: treadle.Executable, encoder: treadle.Executable) -> None:
         self.begin(folder, port)
-        self.executable = executable
+        self.executables = {"chat": executable, "encoder": encoder}
+        self.vectors = treadle.text.load(encoder).encode(list(QUESTIONS)).tolist()
         generator = treadle.text.load(executable)
         self.requests = [
             {"model": "chat", "messages": [{"role": "user", "content": each}], "max_tokens": 24, **settings}
@@ -40,16 +50,39 @@ class ChatLoad(Load):
             sampler = treadle.Sampler(**{"temperature": 1.0, **{n: each[n] for n in SETTINGS[1] if n in each}})
             answer = generator.generate(each["messages"], max_new_tokens=24, sampler=sampler)
             self.expected.append((answer.text, answer.tokens))
+        if find_spec("llguidance") is not None:
+            self.KINDS = {**self.KINDS, "called": 8, "formatted": 8}
+            self.called_answers = [self._called(generator, question) for question in QUESTIONS]
+            self.formatted_answers = [self._formatted(generator, question) for question in QUESTIONS]
         generator.engine.close()
 
-    def post(self, connection: http.client.HTTPConnection, request: dict[str, Any]) -> http.client.HTTPResponse:
-        connection.request("POST", "/v1/chat/completions", json.dumps(request), {"Content-Type": "application/json"})
+    def _formatted(self, generator: Any, question: str) -> tuple[str, int]:
+        mask = treadle.text.grammar.json_schema(generator, DIGIT)
+        asked = [{"role": "user", "content": question}]
+        answer = generator.generate(asked, max_new_tokens=60, mask=mask, temperature=1.0, seed=2)
+        return answer.text, answer.tokens
+
+    def _called(self, generator: Any, question: str) -> tuple[str, int]:
+        """A call of `time`, with its tools in the template."""
+        call = {"name": {"const": "time"}, "arguments": DIGIT}
+        schema = {"type": "object", "properties": call, "required": [*call], "additionalProperties": False}
+        flexible = {"x-guidance": {"whitespace_flexible": False}}
+        mask = treadle.text.grammar.json_schema(generator, {"anyOf": [schema], **flexible})
+        asked = [{"role": "user", "content": question}]
+        template = {"tools": TOOLS[1:]}
+        answer = generator.generate(asked, max_new_tokens=60, mask=mask, template=template, temperature=1.0, seed=2)
+        return json.dumps(json.loads(answer.text)["arguments"]), answer.tokens
+
+    def post(
+        self, connection: http.client.HTTPConnection, request: dict[str, Any], path: str = "/v1/chat/completions"
+    ) -> http.client.HTTPResponse:
+        connection.request("POST", path, json.dumps(request), {"Content-Type": "application/json"})
         return connection.getresponse()
 
-    def check(self, kind: str, number: int, text: str, tokens: int) -> None:
+    def check(self, kind: str, request: Any, found: Any, expected: Any) -> None:
         self.answers[kind] += 1
-        if (text, tokens) != self.expected[number]:
-            self.wrong.append(f"{kind} {self.requests[number]}: {(text, tokens)}, expected {self.expected[number]}")
+        if found != expected:
+            self.wrong.append(f"{kind} {request}: {found}, expected {expected}")
 
     def refused(self, response: http.client.HTTPResponse) -> bool:
         """Whether it is no answer: where too many wait, the server stops, or a busy machine renders a template too late."""
@@ -76,7 +109,8 @@ class ChatLoad(Load):
             return False
         found = list(map(json.loads, events[:-2]))
         deltas = [choice["delta"].get("content") or "" for each in found for choice in each.get("choices", ())]
-        self.check("streamed", number, "".join(deltas), found[-1]["usage"]["completion_tokens"])
+        answer = "".join(deltas), found[-1]["usage"]["completion_tokens"]
+        self.check("streamed", self.requests[number], answer, self.expected[number])
         return True
 
     def whole(self, rng: random.Random, connection: http.client.HTTPConnection) -> bool:
@@ -85,7 +119,8 @@ class ChatLoad(Load):
         if not self.refused(response):
             found = json.loads(response.read())
             content = found["choices"][0]["message"]["content"]
-            self.check("whole", number, content, found["usage"]["completion_tokens"])
+            answer = content, found["usage"]["completion_tokens"]
+            self.check("whole", self.requests[number], answer, self.expected[number])
         return True
 
     def several(self, rng: random.Random, connection: http.client.HTTPConnection) -> bool:
@@ -94,7 +129,42 @@ class ChatLoad(Load):
         response = self.post(connection, self.requests[number] | {"n": 3})
         if not self.refused(response):
             for choice in json.loads(response.read())["choices"]:
-                self.check("several", number, choice["message"]["content"], self.expected[number][1])
+                self.check("several", self.requests[number], choice["message"]["content"], self.expected[number][0])
+        return True
+
+    def called(self, rng: random.Random, connection: http.client.HTTPConnection) -> bool:
+        chosen = {"type": "function", "function": {"name": "time"}}
+        return self._constrained("called", rng, connection, {"tools": TOOLS, "tool_choice": chosen})
+
+    def formatted(self, rng: random.Random, connection: http.client.HTTPConnection) -> bool:
+        format_ = {"type": "json_schema", "json_schema": {"name": "a", "schema": DIGIT}}
+        return self._constrained("formatted", rng, connection, {"response_format": format_})
+
+    def _constrained(
+        self, kind: str, rng: random.Random, connection: http.client.HTTPConnection, settings: dict[str, Any]
+    ) -> bool:
+        number = rng.randrange(len(QUESTIONS))
+        asked = [{"role": "user", "content": QUESTIONS[number]}]
+        request = {"model": "chat", "messages": asked, "max_tokens": 60, "temperature": 1.0, "seed": 2, **settings}
+        response = self.post(connection, request)
+        if not self.refused(response):
+            found = json.loads(response.read())
+            message = found["choices"][0]["message"]
+            calls = [
+                (each["function"]["name"], each["function"]["arguments"]) for each in message.get("tool_calls", ())
+            ]
+            text = message["content"] if kind == "formatted" else dict(calls).get("time")
+            expected = getattr(self, f"{kind}_answers")[number]
+            self.check(kind, request, (text, found["usage"]["completion_tokens"]), expected)
+        return True
+
+    def embedded(self, rng: random.Random, connection: http.client.HTTPConnection) -> bool:
+        numbers = rng.choices(range(len(QUESTIONS)), k=rng.randrange(1, 5))
+        request = {"model": "encoder", "input": [QUESTIONS[number] for number in numbers]}
+        response = self.post(connection, request, "/v1/embeddings")
+        if not self.refused(response):
+            rows = [each["embedding"] for each in json.loads(response.read())["data"]]
+            self.check("embedded", request, rows, [self.vectors[number] for number in numbers])
         return True
 
     def gone(self, rng: random.Random, _: http.client.HTTPConnection) -> bool:
@@ -120,7 +190,8 @@ class ChatLoad(Load):
 
     def reload(self) -> None:
         while not self.is_over.wait(2.0):
-            self.executable.export_library(self.folder / "chat.trdl")
+            for name, executable in self.executables.items():
+                executable.export_library(self.folder / f"{name}.trdl")
             self.answers["reload"] += 1
 
 
@@ -134,16 +205,19 @@ def test_64_clients_of_a_chat_that_is_replaced_get_every_token_right(tmp_path: P
     executable = treadle.compile(folders.chat(tmp_path / "model"), progress=False)
     served = tmp_path / "models"
     served.mkdir()
+    encoder = treadle.compile(folders.write(tmp_path / "encoder"), progress=False)
     executable.export_library(served / "chat.trdl")
+    encoder.export_library(served / "encoder.trdl")
     # with an arena for each thread, what glibc keeps of freed memory grows for long
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
     (served / "chat.json").write_text('{"cache_tokens": 20000, "max_queue": 256, "max_seconds": 300}')
     process, port = serve(served)
     try:
-        load = ChatLoad(served, port, executable)
+        load = ChatLoad(served, port, executable, encoder)
         memory = load.run(process, seconds)
         early, late = min(memory[60:120], default=0), min(memory[-60:])
-        print(dict(load.answers), f"memory {early >> 20} to {late >> 20} MiB, at most {max(memory) >> 20}")
+        minutes = [each >> 20 for each in memory[59::60]]
+        print(dict(load.answers), f"memory {early >> 20} to {late >> 20} MiB, at most {max(memory) >> 20}; {minutes}")
         assert load.wrong[:5] == []
         for kind in (*load.KINDS, "reload"):
             assert load.answers[kind] > seconds / 5

@@ -101,6 +101,13 @@ def test_no_pipe_is_waited_for(tmp_path: Path) -> None:
     os.mkfifo(folder / "config.json")
     with pytest.raises(ModelError, match="expected a file"):
         read(folder)
+    (folder / "config.json").unlink()
+    (folder / "onnx" / "model.onnx").unlink()
+    for number, make in enumerate((os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path))):
+        make(folder / "onnx" / "a.onnx")
+        with pytest.raises(ModelError, match="expected a file"):
+            read(folder)
+        (folder / "onnx" / "a.onnx").rename(tmp_path / str(number))
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

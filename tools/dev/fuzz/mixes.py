@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -19,9 +19,10 @@ import numpy as np
 
 from ....compiler.driver import compile
 from ....decode.contexts import Appended, Contexts
-from ....decode.engine import Engine, Text
+from ....decode.engine import Engine
 from ....decode.guesses import Pays
 from ....decode.paged_contexts import PagedContexts
+from ....decode.running import Text
 from ....decode.sampling import Sampler
 from ....decode.step_contexts import StepContexts
 from ....formats.messages.errors import CacheFullError, TreadleError
@@ -83,18 +84,30 @@ class _AnyGuesses(Pays):
         return self._chances.choice((0, 1, 5))
 
 
-@lru_cache(maxsize=1)
-def machine() -> VirtualMachine:
-    from ..zoo.llama import llama
-
-    model = llama(layers=2, hidden=32, heads=2, groups=1, vocabulary=WORDS)
-    return VirtualMachine(compile(model, progress=False))
+BUILDERS = ("optimum", "genai int4", "gpt", "genai int4, caches of 16 bits")
 
 
 @cache
-def _alone(prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
-    """The tokens of a text, one call for each token."""
-    contexts = StepContexts(machine())
+def machine(builder: str = BUILDERS[0]) -> VirtualMachine:
+    """A small decoder, as this builder writes it."""
+    from ..zoo import genai, gpt
+    from ..zoo.llama import llama
+
+    options: dict[str, Any] = {}
+    if builder == "optimum":
+        model = llama(layers=2, hidden=32, heads=2, groups=1, vocabulary=WORDS)
+    elif builder == "gpt":
+        model = gpt.gpt(layers=2, hidden=32, heads=2, vocabulary=WORDS)
+    else:
+        model = genai.decoder(vocabulary=WORDS, longest=512, bits=4)
+        options = {"cache_dtype": "float16"} if "16" in builder else {}
+    return VirtualMachine(compile(model, progress=False, **options))
+
+
+@cache
+def _alone(builder: str, is_rounded: bool, prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
+    """The tokens of a text, one call for each token. Only pages have caches of 16 bits."""
+    contexts = (PagedContexts if is_rounded else StepContexts)(machine(builder))
     context, draws = contexts.open(), SAMPLERS[sampler].draws(prompt)
     mask = _Striped() if is_masked else None
     made: list[int] = []
@@ -112,7 +125,8 @@ def _alone(prompt: tuple[int, ...], sampler: int, is_masked: bool) -> list[int]:
 def try_mix(random: Random) -> str:
     """What comes of a mix; a text that begins with "finding" is one."""
     kind = random.choice((StepContexts, PagedContexts))
-    contexts: Contexts = kind(machine(), tokens=random.choice((60, 100, 400, 10_000)))
+    builder = random.choice(BUILDERS)
+    contexts: Contexts = kind(machine(builder), tokens=random.choice((60, 100, 400, 10_000)))
     capacity = contexts.room()
     _interrupt(contexts, random, random.choice((0.0, 0.0, 0.05)))
     engine = Engine(contexts=contexts, chunk=random.choice((1, 2, 5, 16, 64)))
@@ -123,7 +137,7 @@ def try_mix(random: Random) -> str:
     while left or going:
         if left and (not going or random.random() < 0.4):
             left -= 1
-            going.append(Reading(engine, random, random.choice(beginnings)))
+            going.append(Reading(engine, random, random.choice(beginnings), builder))
         reading = random.choice(going)
         try:
             if said := reading.go_on(random):
@@ -143,17 +157,19 @@ def try_mix(random: Random) -> str:
 class Reading:
     """A text, and what is read of it."""
 
-    def __init__(self, engine: Engine, random: Random, beginning: list[int]) -> None:
+    def __init__(self, engine: Engine, random: Random, beginning: list[int], builder: str = BUILDERS[0]) -> None:
         self.prompt = (*beginning, *random.choice(_ENDS))
         self.sampler, self.count = random.randrange(len(SAMPLERS)), random.randint(0, MOST)
         self.is_masked, self.is_wrong = random.random() < 0.2, random.random() < 0.05
-        expected = _alone(self.prompt, self.sampler, self.is_masked)[: self.count]
+        is_rounded = "16" in builder and isinstance(engine._contexts, PagedContexts)
+        expected = _alone(builder, is_rounded, self.prompt, self.sampler, self.is_masked)[: self.count]
         ends = [random.randrange(WORDS)] if random.random() < 0.2 else []
         places = [place for place, token in enumerate(expected, 1) if token in ends]
         self.expected = expected[: places[0]] if places else expected
         self.finish = "stop" if places else "length"
         self.found: list[int] = []
         self.capacity = engine._capacity
+        self.decoder = f"{builder}, {type(engine._contexts).__name__}"
         self.chooses = random.random() < 0.15
         prompt = [*self.prompt, WORDS + 3] if self.is_wrong else list(self.prompt)
         common: dict[str, Any] = {"max_new_tokens": self.count, "stop": ends}
@@ -205,7 +221,7 @@ class Reading:
         return token
 
     def _told(self) -> str:
-        return f"{self.prompt}, sampler {self.sampler}: {self.found}, {self.text.finish}; alone {self.expected}"
+        return f"{self.decoder}, {self.prompt}, sampler {self.sampler}: {self.found}, {self.text.finish}; alone {self.expected}"
 
 
 def _trial(options: Namespace) -> Callable[[int], str]:
