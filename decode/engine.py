@@ -45,7 +45,7 @@ from .session import TokenSession, prompt_of, resume
 from .step_contexts import StepContexts
 
 _MOST_SECONDS = threading.TIMEOUT_MAX / 2  # a lock cannot wait longer than twice that
-_TICK_SECONDS = 0.05  # after which a thread that waits for others looks whether Ctrl-C has come
+_TICK_SECONDS = 0.05  # after which the main thread, waiting for others, looks whether Ctrl-C has come
 _FORK_SECONDS = 30.0  # that a fork waits for a step's end
 _PENALTY = 16  # so that no length to its power is infinite, or 0
 _SLACK = 16  # tokens that each running text may still need when another is admitted
@@ -306,15 +306,14 @@ class Engine(Suggesting):
             self._asking += 1
             self._pause(_FORK_SECONDS)
             self._asking -= 1
+            self._condition.notify_all()  # who go on when the lock is let go of
         return is_held
 
     def _go_on_in_child(self) -> None:
         """Without the threads of the other process."""
         self._asking = 0
-        if self._stepping not in (
-            0,
-            threading.get_ident(),
-        ):  # its step has taken too long: what contexts hold is not known
+        if self._stepping not in (0, threading.get_ident()):
+            # The step of another thread took longer than the fork waits: what contexts hold is not known
             self._stepping = 0
             self.close()
 
@@ -433,7 +432,8 @@ class Engine(Suggesting):
         if left is not None and left <= 0:
             self._end(running, "deadline")
         else:
-            self._condition.wait(_TICK_SECONDS if left is None else min(left, _TICK_SECONDS))
+            tick = _TICK_SECONDS if threading.current_thread() is threading.main_thread() else _MOST_SECONDS
+            self._condition.wait(tick if left is None else min(left, tick))
             with interruptible():
                 pass
 
