@@ -215,6 +215,8 @@ def _lock(file: BinaryIO, held: contextlib.ExitStack) -> None:
 
 def _remove_left(path: Path) -> None:
     """Removes what a process that was killed has left under the name of a temporary file."""
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return
     with contextlib.suppress(OSError), open(path, "rb") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

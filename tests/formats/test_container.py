@@ -307,6 +307,13 @@ def test_what_a_killed_save_leaves_is_removed_by_the_next(
     assert (os.listdir(tmp_path), path.read_bytes()) == (["file"], b"2")
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes with names")
+def test_a_save_waits_for_no_pipe_under_the_temporary_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".file.tmp")
+    container.save(tmp_path / "file", [b"1"])
+    assert (sorted(os.listdir(tmp_path)), (tmp_path / "file").read_bytes()) == ([".file.tmp", "file"], b"1")
+
+
 @pytest.mark.parametrize("has_nameless", [True, False])
 def test_saves_of_one_file_at_once_do_not_meet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_nameless: bool
