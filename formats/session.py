@@ -81,7 +81,8 @@ _HEAD = record(
 )
 CODECS = {"session": _HEAD, "cache_types": Sequence(row("cache", name=TEXT, type=TENSOR_TYPE), limits.FIELDS)}
 _ADAPTER = row("adapter", name=TEXT, digest=_SHA256)  # a section of sessions that have one
-_SECTIONS = frozenset({*CODECS, "tokens", "caches", "digest"})
+_REQUIRED = frozenset({*CODECS, "tokens", "caches", "digest"})
+SECTIONS = _REQUIRED | {"adapter"}
 
 
 def save(session: SavedSession, path: str | os.PathLike) -> Path:
@@ -130,8 +131,8 @@ def contents_digest(contents: Mapping[str, Iterable[Buffer]]) -> str:
 def load(source: container.Source) -> SavedSession:
     """The session in a file or bytes, all of it checked. Raises FormatError (VersionError, ChecksumError, LimitError) and
     FileError."""
-    opened = container.Container(source, _SECTIONS | {"adapter"}, mapped=False)
-    opened.require(sorted(_SECTIONS))
+    opened = container.Container(source, SECTIONS, mapped=False)
+    opened.require(sorted(_REQUIRED))
     contents = opened.contents
     found, named = contents_digest({name: [view] for name, view in contents.items()}), Path(opened.name)
     for expected in (_SHA256.decode(contents["digest"], "digest"), named.stem if named.suffix == SUFFIX else ""):

@@ -283,12 +283,10 @@ def _resuming_engine() -> Engine:
 
 def _signed(data: bytes) -> bytes:
     """The bytes of a session, whose checksums and digest are made right as far as its index can be read."""
-    from ....formats.session import contents_digest
+    from ....formats.session import SECTIONS, contents_digest
 
     with contextlib.suppress(TreadleError):
-        contents = Container(
-            _summed(data), frozenset({"session", "cache_types", "tokens", "caches", "adapter", "digest"})
-        ).contents
+        contents = Container(_summed(data), SECTIONS).contents
         digest = contents_digest({name: [view] for name, view in contents.items()}).encode()
         if len(place := contents["digest"]) >= len(digest):
             at = data.rfind(place)
