@@ -11,10 +11,9 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import UNKNOWN, TensorType
 from .creation import counted
-from .shapes import FLOAT32, match_dim, mismatch, require, require_rank
+from .shapes import FLOAT32, INT64, match_dim, mismatch, require, require_rank
 from .table import Attribute, Fusion, Kind, register
 
-_INT64 = frozenset({DType.int64})
 _FLOATS = frozenset({DType.float32, DType.float64})
 
 
@@ -22,7 +21,7 @@ def _infer_best(inputs: Sequence[TensorType], centred: bool, room: Dim) -> Tenso
     boxes, scores, most, overlap, least = inputs
     for value in (boxes, scores, overlap, least):
         require(value, FLOAT32)
-    require(most, _INT64)
+    require(most, INT64)
     require_rank(boxes, 3, "boxes [N, B, 4]")
     require_rank(scores, 3, "scores [N, C, B]")
     if boxes.shape[2] != 4 or any(value.rank for value in (most, overlap, least)):
@@ -87,7 +86,7 @@ def _overlaps(box: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def _infer_listed(inputs: Sequence[TensorType]) -> TensorType:
     (best,) = inputs
-    require(best, _INT64)
+    require(best, INT64)
     require_rank(best, 3, "boxes' numbers [N, C, B]")
     return TensorType(DType.int64, (UNKNOWN, 3))
 
@@ -132,7 +131,7 @@ register("listed_boxes", "best", _infer_listed, _listed, Fusion.OPAQUE,
 def _infer_roi_align(inputs: Sequence[TensorType], size: tuple[int, int], **_: object) -> TensorType:
     x, rois, images = inputs
     require(x, _FLOATS)
-    require(images, _INT64)
+    require(images, INT64)
     require_rank(x, 4, "x [N, H, W, C]")
     require_rank(rois, 2, "regions [R, 4]")
     require_rank(images, 1, "numbers of images [R]")

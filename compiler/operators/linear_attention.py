@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
-from .shapes import FLOAT, match_dim, mismatch, require, same_dtype
+from .shapes import FLOAT, INT64, match_dim, require, require_rank, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
@@ -23,8 +22,7 @@ _ATTRIBUTES = {
 def _infer(inputs: Sequence[TensorType], scale: float, delta: bool) -> tuple[TensorType, TensorType]:
     dtype = same_dtype(inputs[:6], FLOAT)
     for type_ in inputs[:6]:
-        if type_.rank != 4:
-            raise mismatch("a tensor of 4 axes", type_)
+        require_rank(type_, 4)
     q, k, v, state, decay, beta = (type_.shape for type_ in inputs[:6])
     for shape in (k, v, decay, beta):
         for axis in range(3):
@@ -36,10 +34,9 @@ def _infer(inputs: Sequence[TensorType], scale: float, delta: bool) -> tuple[Ten
     if len(inputs) == 6:
         match_dim(state[0], q[0])
     else:
-        require(inputs[6], frozenset({DType.int64}))
+        require(inputs[6], INT64)
         match_dim(q[0], 1)
-        if inputs[6].rank != 2:
-            raise mismatch("texts [texts, 4]", inputs[6])
+        require_rank(inputs[6], 2, "texts [texts, 4]")
         match_dim(inputs[6].shape[0], state[0])
         match_dim(inputs[6].shape[1], 4)
     return TensorType(dtype, (*q[:3], v[3])), inputs[3]

@@ -13,12 +13,12 @@ from ...formats.dtypes import DType
 from ...formats.messages.errors import IndexOutOfRangeError
 from ...formats.types import TensorType
 from .attention import permuted, transposed
-from .shapes import FLOAT32, integer, lift, match_dim, mismatch, require, same_dtype
+from .quantized import FACTS
+from .shapes import FLOAT32, INT64, integer, lift, match_dim, mismatch, require, same_dtype
 from .table import Attribute, Fusion, Kind, register
 from .work import elements
 
 LANES = 16  # neighbouring keys whose elements of one place lie side by side
-INT64 = frozenset({DType.int64})
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Stored:
 
 # Rows in 8 bits, scale · (code - zero), have a scale in float32 and a zero point in int32, as `quantize_rows` makes them. Bytes
 # from -127 to 127 with a scale for each 32 elements take as much memory, and their errors are larger.
-STORED = {DType.float32: Stored(), DType.float16: Stored(), DType.bfloat16: Stored(), DType.uint8: Stored(8, 4)}
+STORED = {DType.float32: Stored(), DType.float16: Stored(), DType.bfloat16: Stored(), DType.uint8: Stored(4 * FACTS, 4)}
 _ORDER = "the axes of {} in the order 1, heads, tokens, depth; None: as they are"
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what the products of queries and keys are multiplied by", 1.0),

@@ -24,6 +24,7 @@ SIGNED = FLOAT | frozenset(dtype for dtype in INTEGER if dtype.is_signed)
 NUMERIC = FLOAT | INTEGER
 BOOL = frozenset({DType.bool})
 FLOAT32 = frozenset({DType.float32})
+INT64 = frozenset({DType.int64})
 ANY = frozenset(DType)
 INDEX = frozenset({DType.int32, DType.int64})
 

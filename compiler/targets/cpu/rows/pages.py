@@ -17,13 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.attention import permuted
 from ....operators.paged import STORED
+from ....operators.quantized import LEAST as LEAST_SCALE
 from ....operators.table import bound_attributes
 from .. import costs
 from ..kernels.expression import literal
@@ -38,7 +37,6 @@ SPAN = 256  # keys whose scores are computed before their values are read: these
 _BAND = 256  # rows of a unit, about: those of a prompt put a span's new keys together once for all of them
 _MANY_REGISTERS = 32
 _MOST = 127 * 128  # of a query of 15 bits
-_SMALLEST = float(np.finfo(np.float32).tiny)  # scale, whose reciprocal is finite
 
 
 def lower(definition: PrimitiveDefinition, target: Target) -> Callable[[], Kernel] | None:
@@ -252,7 +250,7 @@ class _Pages:
             )
             write(f"spoilt = spoilt + q_{at} * 0.0")
         write(f"scale = splat_float32(horizontal_maximum(most)) / {float(_MOST)}")
-        write(f"scale = select(scale > {_SMALLEST!r}, scale, splat_float32({_SMALLEST!r}))")
+        write(f"scale = select(scale > {LEAST_SCALE!r}, scale, splat_float32({LEAST_SCALE!r}))")
         write("factor = splat_float32(1.0) / scale", "codes = splat_int32(0)")
         for at in places:
             write(
