@@ -97,29 +97,30 @@ def _remembered(
 ) -> tuple[Value, ...]:
     """Where each head of queries has a state of its own."""
 
-    def parts(x: Value | None, is_there: bool = True) -> Value:
-        """[B, T, heads, …], or ones for each head, in float32."""
-        if x is None or not is_there:
+    def parts(x: Value) -> Value:
+        """[B, T, heads, …] in float32."""
+        size = dims.floordiv(x.shape[2], heads)
+        return g.op("reshape", g.op("cast", x, dtype=DType.float32), shape=(*rows, heads, size))
+
+    def gate(x: Value | None) -> Value:
+        """The same of one number for all heads, too, or of ones."""
+        if x is None:
             return g.op("full", shape=(*rows, heads, 1), value=1.0, dtype=DType.float32)
-        wide = g.op("cast", x, dtype=DType.float32)
-        if x.shape[2] == 1:
-            wide = g.op("broadcast_to", wide, shape=(*rows, heads))
-        size = dims.floordiv(wide.shape[2], heads)
-        return g.op("reshape", wide, shape=(*rows, heads, size))
+        return parts(g.op("broadcast_to", x, shape=(*rows, heads)) if x.shape[2] == 1 else x)
 
     rows = query.shape[:2]
     q, k, v = map(parts, (query, key, value))
     depth, width = q.shape[3], v.shape[3]
+    if depth == 0:
+        raise ModelError(f"expected queries with elements for each head, got {query.type} of {heads} heads")
     if past_state is None:
         state = g.op("full", shape=(rows[0], heads, depth, width), value=0.0, dtype=DType.float32)
     else:
         state = g.op("cast", g.checked(past_state, (rows[0], heads, depth, width)), dtype=DType.float32)
     is_gated, is_delta = "gated" in rule, "delta" in rule
-    kept = g.op("exp", parts(decay)) if is_gated else parts(None)
-    if not scale and not isinstance(depth, int):
-        raise ModelError(f"queries {query.type} whose heads have no known number of elements")
-    scale = scale or depth**-0.5
-    result, new = g.ops("linear_attention", q, k, v, state, kept, parts(beta, is_delta), scale=scale, delta=is_delta)
+    kept = g.op("exp", gate(decay)) if is_gated else gate(None)
+    written = gate(beta if is_delta else None)
+    result, new = g.ops("linear_attention", q, k, v, state, kept, written, scale=scale or depth**-0.5, delta=is_delta)
     result = g.op("reshape", result, shape=(*rows, dims.multiply(width, heads)))
     dtype = query.dtype if past_state is None else past_state.dtype
     return g.op("cast", result, dtype=query.dtype), g.op("cast", new, dtype=dtype)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import treadle
 from onnx import helper
-from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
+from treadle.formats.messages.errors import InferenceError, ModelError, UnsupportedOperatorError
 
 from .runtime_models import RUNTIME, Arrays, check, compiled, floats, model_of
 
@@ -101,3 +101,14 @@ def test_what_linear_attention_cannot_be_is_named(message: str) -> None:
     node = helper.make_node("LinearAttention", [*inputs], ["y"], domain=RUNTIME, **attributes)
     with pytest.raises(ModelError, match=message):
         compiled(model_of([node], inputs, ["y"]))
+
+
+@pytest.mark.parametrize(
+    ("width", "error", "message"), [(0, ModelError, "elements for each head"), (1, InferenceError, "3 elements")]
+)
+def test_rows_of_linear_attention_have_elements_for_each_head(width: int, error: type, message: str) -> None:
+    inputs = {name: floats(1, 3, width) for name in "qkv"}
+    attributes = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "linear"}
+    node = helper.make_node("LinearAttention", [*inputs], ["y"], domain=RUNTIME, **attributes)
+    with pytest.raises(error, match=message):
+        compiled(model_of([node], inputs, ["y"], known=True))
