@@ -49,6 +49,7 @@ from .unread_rows import Narrower, row_axes
 
 _FREE = -1  # in the place of the tokens' axis: of what depends on no token
 _HIDING = -1e4  # what is added to a score, or put in its place, from which on a key counts as hidden
+_PLAIN = (0, 1, 2, 3)  # the order of axes 1, heads, tokens, depth
 _SMALL = ((0, 1), (0, 2), (0, 7), (1, 1), (3, 4), (5, 1), (17, 16))  # earlier tokens, and new ones
 _MOST_NUMBERS, _LARGEST_NUMBER = 8, 1 << 20
 _MOST_ELEMENTS = 1 << 25  # of a tensor that is evaluated
@@ -87,10 +88,10 @@ class _Paging(Emitter):
         self.windows: dict[int, Windows] = {}  # of convolutions, by their length
         ids, self.positions, self.wanted, self.texts, self.tables, *others = function.params
         self.encoded_places = [param for param in others if param.name in ENCODED_INPUTS]
-        encoded = [each for each in others if is_cache(each.name) and each.name not in _caches(function)]
-        self.encoded: dict[ir.Atom, ir.Var | None] = dict.fromkeys(
-            encoded
-        )  # keys and values of encoders, and their pages
+        presents = {name.removeprefix(NEW_ROWS) for name in function.result_names[1:]}  # caches and states given anew
+        encoded = [each for each in others if is_cache(each.name) and each.name not in presents]
+        # an encoder's keys and values, and their pages
+        self.encoded: dict[ir.Atom, ir.Var | None] = dict.fromkeys(encoded)
         self.tokens: Any = tensor_type(ids).shape[0]
         self.adapters = [param for param in others if param.name.startswith(OF_ADAPTERS)]
         caches = [each for each in others if each not in (*self.adapters, *self.encoded, *self.encoded_places)]
@@ -382,16 +383,16 @@ class _Paging(Emitter):
         (keys, times), (values, same) = (
             self._one_for_each(arg, orders[name][1]) for name, arg in zip("kv", call.args[1:3], strict=True)
         )
-        of_keys, of_values, q = (
-            self._joined_to(keys),
-            self._joined_to(values),
-            self._queries(call.args[0], attributes["q_part"]),
-        )
-        window = None if keys in self.encoded else self._window(call.args[3:], attributes)
+        q = self._queries(call.args[0], attributes["q_part"])
         sinks = [] if column is None else [self._same_for_all(column)]
-        if q is not None and keys in self.encoded and values in self.encoded and times == same and not sinks:
-            return self._crossed(call, q, attributes | {"repeat": attributes["repeat"] * times, "softcap": softcap})
-        if of_keys is None or of_values is None or q is None or times != same or window is None or None in sinks:
+        if q is None or times != same or None in sinks:
+            return None
+        kept = {name: attributes[name] for name in ("scale", "result_axes")}
+        kept |= {"repeat": attributes["repeat"] * times, "softcap": softcap}
+        if keys in self.encoded and values in self.encoded and not sinks:
+            return self._crossed(q, keys, values, call.args[3:], orders, kept)
+        of_keys, of_values = self._joined_to(keys), self._joined_to(values)
+        if of_keys is None or of_values is None or (window := self._window(call.args[3:], attributes)) is None:
             return None
         at = {"q": self.rows[q], "k": of_keys[2], "v": of_values[2]}
         if any(order[2] != at[name] or order[3] != 3 for name, order in orders.items()):
@@ -406,38 +407,40 @@ class _Paging(Emitter):
             kept if STORED[tensor_type(kept).dtype].facts else self._as_float32(kept)
             for kept in (self.kept[new] for _, new, _ in (of_keys, of_values))
         )
-        kept = {name: attributes[name] for name in ("scale", "result_axes")}
-        kept |= {"repeat": attributes["repeat"] * times, "window": window, "softcap": softcap}
-        kept |= {f"{name}_axes": None if order == (0, 1, 2, 3) else order for name, order in orders.items()}
+        return self._attended(q, k, v, *pages, self.texts, self.tables, *sinks, orders=orders, window=window, **kept)  # type: ignore[arg-type]
+
+    def _attended(self, *args: ir.Atom, orders: Mapping[str, tuple[int, ...]], **attributes: Any) -> ir.Var | None:
+        """The call of `paged_attention`; None for shapes of another attention."""
+        axes = {f"{name}_axes": None if order == _PLAIN else order for name, order in orders.items()}
         try:
-            made = self.emit("paged_attention", q, k, v, *pages, self.texts, self.tables, *sinks, **kept)  # type: ignore[arg-type]
-        except TreadleError:  # such shapes are another attention's
+            made = self.emit("paged_attention", *args, **axes, **attributes)
+        except TreadleError:
             return None
-        self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
+        self.rows[made] = (attributes["result_axes"] or _PLAIN).index(2)
         return made
 
-    def _crossed(self, call: ir.OperatorCall, q: ir.Atom, attributes: Mapping[str, Any]) -> ir.Var | None:
+    def _crossed(
+        self,
+        q: ir.Atom,
+        keys: ir.Atom,
+        values: ir.Atom,
+        masks: Sequence[ir.Atom],
+        orders: Mapping[str, tuple[int, ...]],
+        attributes: Mapping[str, Any],
+    ) -> ir.Var | None:
         """Attention to what an encoder has made of each text: without a mask, or with one that hides nothing."""
-        for mask in call.args[3:]:
+        for mask in masks:
             seen = [self._evaluated(mask, *sizes) for sizes in _SMALL]
             if any(each is None or not (each if each.dtype == bool else each == 0).all() for each in seen):
                 return None
-        orders = [attributes[f"{name}_axes"] or (0, 1, 2, 3) for name in "qkv"]
-        keys, values = (self._one_for_each(arg, 1)[0] for arg in call.args[1:3])
-        if orders[0][2] != self.rows[q] or orders[0][3] != 3 or any(order != (0, 1, 2, 3) for order in orders[1:]):
+        if orders["q"][2] != self.rows[q] or orders["q"][3] != 3 or any(orders[name] != _PLAIN for name in "kv"):
             return None
-        pages = [self._pages(each, range(4), tensor_type(each), each is keys, self.encoded) for each in (keys, values)]
+        pages = [self._pages(each, _PLAIN, tensor_type(each), each is keys, self.encoded) for each in (keys, values)]
         if None in pages:
             return None
         shapes: list[Any] = [tensor_type(each).shape for each in (keys, values)]
         nothing = [ir.Constant(ir.frozen(np.zeros((*shape[:2], 0, shape[3]), np.float32))) for shape in shapes]
-        kept = {name: attributes[name] for name in ("scale", "result_axes", "repeat", "softcap", "q_axes")}
-        try:
-            made = self.emit("paged_attention", q, *nothing, *pages, *self.encoded_places, **kept)  # type: ignore[arg-type]
-        except TreadleError:
-            return None
-        self.rows[made] = (attributes["result_axes"] or (0, 1, 2, 3)).index(2)
-        return made
+        return self._attended(q, *nothing, *pages, *self.encoded_places, orders=orders, **attributes)  # type: ignore[arg-type]
 
     def _queries(self, q: ir.Atom, part: tuple[int, int] | None) -> ir.Atom | None:
         row = self.rows.get(q)
@@ -598,11 +601,6 @@ class _Paging(Emitter):
             given = np.arange(past, past + count), *(np.zeros((numbers[name], 0), bool) for name in names)
             return np.asarray(evaluate(ir.Module({"main": function}), "main", *given))
         return None
-
-
-def _caches(function: ir.Function) -> set[str]:
-    """The names of caches and states that the function gives anew."""
-    return {name.removeprefix(NEW_ROWS) for name in function.result_names[1:]}
 
 
 def _causal(past: int, count: int, window: int) -> np.ndarray:
