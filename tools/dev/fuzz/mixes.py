@@ -84,7 +84,8 @@ class _AnyGuesses(Pays):
         return self._chances.choice((0, 1, 5))
 
 
-BUILDERS = ("optimum", "genai int4", "gpt", "genai int4, caches of 16 bits")
+ROUNDED = "genai int4, caches of 16 bits"
+BUILDERS = ("optimum", "genai int4", "gpt", ROUNDED)
 
 
 @cache
@@ -100,7 +101,7 @@ def machine(builder: str = BUILDERS[0]) -> VirtualMachine:
         model = gpt.gpt(layers=2, hidden=32, heads=2, vocabulary=WORDS)
     else:
         model = genai.decoder(vocabulary=WORDS, longest=512, bits=4)
-        options = {"cache_dtype": "float16"} if "16" in builder else {}
+        options = {"cache_dtype": "float16"} if builder == ROUNDED else {}
     return VirtualMachine(compile(model, progress=False, **options))
 
 
@@ -161,7 +162,7 @@ class Reading:
         self.prompt = (*beginning, *random.choice(_ENDS))
         self.sampler, self.count = random.randrange(len(SAMPLERS)), random.randint(0, MOST)
         self.is_masked, self.is_wrong = random.random() < 0.2, random.random() < 0.05
-        is_rounded = "16" in builder and isinstance(engine._contexts, PagedContexts)
+        is_rounded = builder == ROUNDED and isinstance(engine._contexts, PagedContexts)
         expected = _alone(builder, is_rounded, self.prompt, self.sampler, self.is_masked)[: self.count]
         ends = [random.randrange(WORDS)] if random.random() < 0.2 else []
         places = [place for place, token in enumerate(expected, 1) if token in ends]
