@@ -206,7 +206,7 @@ def _with_first(names: list[Path], make: Callable[[Path], _T]) -> tuple[_T, Path
 
 
 def _lock(file: BinaryIO, held: contextlib.ExitStack) -> None:
-    """Tells that somebody writes the file, until its end or that of the process."""
+    """Locks a file that is being written; the lock also ends with the process."""
     if fcntl is not None:
         with contextlib.suppress(OSError):  # not all file systems have locks
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

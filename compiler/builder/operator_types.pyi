@@ -506,10 +506,10 @@ class ModelOperators:
         self, q: Operand, k: Operand, v: Operand, state: Operand, decay: Operand, beta: Operand,
         texts: Operand | None = None, /, *, scale: float = 1.0, delta: bool = False
     ) -> Expression:
-        """linear_attention(q, k, v, state, decay, beta, texts?): Of each token one after another: state = state decay + k written, result = scale state q, of queries, keys, decays (or one for all) [batch, tokens, heads, depth], values [batch, tokens, heads, width], beta [batch, tokens, heads, 1] and states [batch, heads, depth, width]. Written is the value, or beta (v - state k). With texts, [first row, rows, …], these lie one after another in the rows of a batch of one, and each has a state. The results, and the last states.
+        """linear_attention(q, k, v, state, decay, beta, texts?): Token after token: state = state decay + k written, result = scale state q, where written is v, or beta (v - state k) with `delta`. q, k and decay (or one for all elements) are [batch, tokens, heads, depth], v [batch, tokens, heads, width], beta [batch, tokens, heads, 1], state [batch, heads, depth, width]. With texts, [first row, rows, …], a batch of one holds them one after another, each with a state of its own. Returns the results and the last states.
 
         scale: what results are multiplied by
-        delta: whether a value is written less what its key reads, times beta
+        delta: whether beta (v - state k) is written, not v
         """
 
     def listed_boxes(self, best: Operand, /) -> Expression:
@@ -680,7 +680,7 @@ class ModelOperators:
         q_axes: _Integers | None = None, k_axes: _Integers | None = None, v_axes: _Integers | None = None,
         result_axes: _Integers | None = None
     ) -> Expression:
-        """paged_attention(q, k, v, keys, values, texts, tables, sink?): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by side: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its text's pages. `sink`, [heads of q], is a score of no value.
+        """paged_attention(q, k, v, keys, values, texts, tables, sink?): softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers `tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. In uint8, k, v and pages hold rows of quantize_rows, and depth counts the facts, too; keys lie in words of four codes: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its text's pages. `sink`, [heads of q], is one more score in a head's softmax, without a value.
 
         scale: what the products of queries and keys are multiplied by
         repeat: neighbours among the heads of q that share a head of k and v

@@ -8,7 +8,7 @@
 It is the decoder of one text whose new tokens are those of all texts, one after another: all of it but attention computes each
 token by itself. The pass `passes/page_attention.py` makes sure of that, and makes attention to each text's pages of attention;
 where it does not understand a decoder there is no such function. New keys and values are results: their holder puts them into
-pages. So does it with the keys and values that an encoder has made of each text; states are taken and given, [texts, …].
+pages, as it has put an encoder's keys and values of each text. States, [texts, …], are arguments and results.
 """
 
 from __future__ import annotations

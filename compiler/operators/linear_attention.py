@@ -15,7 +15,7 @@ from .work import elements
 
 _ATTRIBUTES = {
     "scale": Attribute(Kind.FLOAT, "what results are multiplied by", 1.0),
-    "delta": Attribute(Kind.BOOL, "whether a value is written less what its key reads, times beta", False),
+    "delta": Attribute(Kind.BOOL, "whether beta (v - state k) is written, not v", False),
 }
 
 
@@ -90,9 +90,9 @@ def _work(inputs: Sequence[TensorType], results: Sequence[TensorType], **_: Any)
 
 # fmt: off
 register("linear_attention", "q k v state decay beta texts?", _infer, _linear_attention, Fusion.OPAQUE,
-         "Of each token one after another: state = state decay + k written, result = scale state q, of queries, keys, decays "
-         "(or one for all) [batch, tokens, heads, depth], values [batch, tokens, heads, width], beta [batch, tokens, heads, 1] "
-         "and states [batch, heads, depth, width]. Written is the value, or beta (v - state k). With texts, [first row, rows, …]"
-         ", these lie one after another in the rows of a batch of one, and each has a state. The results, and the last states",
+         "Token after token: state = state decay + k written, result = scale state q, where written is v, or beta (v - state k) "
+         "with `delta`. q, k and decay (or one for all elements) are [batch, tokens, heads, depth], v [batch, tokens, heads, "
+         "width], beta [batch, tokens, heads, 1], state [batch, heads, depth, width]. With texts, [first row, rows, …], a batch "
+         "of one holds them one after another, each with a state of its own. Returns the results and the last states",
          attributes=_ATTRIBUTES, work=_work)
 # fmt: on

@@ -163,8 +163,8 @@ register("paged_attention", "q k v keys values texts tables sink?", _infer, _att
          "softmax(q kᵀ scale) v of each new token of each text and those before it. Texts, [first row, rows, earlier tokens, "
          "first entry in tables], lie one after another in the rows; earlier keys and values lie in the pages whose numbers "
          "`tables` lists, in their type: [pages, heads, page / 16, depth, 16] and [pages, heads, page, depth]. "
-         "In uint8, rows are all as quantize_rows makes them, whose facts depth counts; words of four codes lie side by "
-         "side: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its "
-         "text's pages. `sink`, [heads of q], is a score of no value",
+         "In uint8, k, v and pages hold rows of quantize_rows, and depth counts the facts, too; keys lie in words of four "
+         "codes: [pages, heads, page / 16, depth / 4, 64]. Where k and v have no rows, each token sees all that lies in its "
+         "text's pages. `sink`, [heads of q], is one more score in a head's softmax, without a value",
          attributes=_ATTRIBUTES, work=_work, takes_bits=True)
 # fmt: on

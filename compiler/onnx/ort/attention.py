@@ -422,7 +422,7 @@ def _group_query_attention(
 ) -> tuple[Value, ...]:
     """seqlens_k, [B] or [B, 1], says of each sequence how many tokens it has with its new ones, less one. Caches of a window
     (`sliding_window_cache`) are taken as others are, with all tokens: a longer cache than the window says the same. Caches of
-    8 bits hold int8 that stand for themselves times `k_scale` and `v_scale`; new rows are rounded to them first."""
+    8 bits hold int8, which are multiplied by `k_scale` and `v_scale`; new rows are rounded so before they are read, too."""
     bits = None if k_quant_type == v_quant_type == "NONE" else 8
     refuse(
         q_norm_weight=(None, q_norm_weight),

@@ -430,7 +430,7 @@ class _Encoded(_Search):
         return ids
 
     def _begun(self, source: str) -> str:
-        """Which tokens stand behind the padding before a text: a token that pads may end it, too."""
+        """The mask of texts, each from its first token that is not padding on: the padding token may also end a text."""
         n = self.n
         words = n.op("CumSum", n.cast(n.op("Not", n.op("Equal", source, self.pad)), np.int32), n.number(1))
         return n.op("Min", words, n.number(1))

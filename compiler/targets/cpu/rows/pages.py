@@ -443,17 +443,16 @@ class _Pages:
                 write(f"whole = (high_{i}_{j} << 7) + low_{i}_{j} - zero_{j} * total_of_query")
                 write(f"sum_{i}_{j} = convert_float32(whole) * (scale_{j} * scale)")
 
-    # While one row or few are multiplied, lines of later ones are asked for: in float32 those of the next page. Pages of narrow
-    # elements take less time than an answer of memory: a span's values are asked for during its keys, and the next span's keys
-    # during its values. 2,048 tokens of 9 heads on 3, a layer of 30, on an EPYC 9005: float16 49 µs instead of 64, uint8 31
-    # instead of 53; but float32 123 instead of 105.
+    # Tiles of one row or few prefetch: in float32 the next page. A page of narrower elements is read in less time than memory's
+    # latency: a span's values are prefetched during its keys, and the next span's keys during its values. 2,048 tokens of 9 heads
+    # on 3, a layer of 30, on an EPYC 9005: float16 49 µs instead of 64, uint8 31 instead of 53; but float32 123 instead of 105.
 
     @property
     def is_narrow(self) -> bool:
         return self.dtype.itemsize < 4
 
     def _write_prefetch(self, size: int, steps: int) -> None:
-        """Asks for a step's share of `size` bytes."""
+        """Prefetches a step's share of `size` bytes."""
         share = -(-size // steps)
         self.write(*(f"prefetch(ahead, step * {share} + {line})" for line in range(0, share, costs.LINE_BYTES)))
 
@@ -547,7 +546,7 @@ class _Pages:
                     write(f"vstore(target, {j * VECTOR_BYTES}, {so_far} + {added} * new)")
 
     def _write_scaled(self, height: int) -> None:
-        """Multiplies the weights of a tile by the scales of values; adds up what their zero points make too much."""
+        """Multiplies the weights of a tile by the scales of values; `shift` is the sum of their products with the zero points."""
         write = self.write
         with write.block(f"for number in range((seen + {self.page - 1}) // {self.page})"):
             write(
