@@ -33,6 +33,7 @@ SEARCHES = {  # the inputs of each
     ),
 }
 _REFUSED_INPUTS = ("presence_mask", "logits_processor", "cross_qk_layer_head", "extra_decoding_ids")
+_REQUIRED_ATTRIBUTES = ("decoder", "eos_token_id", "pad_token_id")
 _REFUSED_ATTRIBUTES = ("init_decoder", "no_repeat_ngram_size", "decoder_output_cross_qk")
 _OUTPUTS = {"BeamSearch": 2, "WhisperBeamSearch": 2}  # of sequences, sequences_scores, scores; else sequences alone
 
@@ -120,6 +121,9 @@ def nodes_of(node: onnx.NodeProto, attributes: dict[str, Any]) -> list[onnx.Node
     if any(node.output[_OUTPUTS.get(node.op_type, 1) :]):
         made = "scores" if has_beams else "filtered_logits"
         raise UnsupportedError(f"output {made!r} is not supported: export the model without it")
+    for name in (*_REQUIRED_ATTRIBUTES, *(["encoder"] if has_encoder else [])):
+        if name not in attributes:
+            raise ModelError(f"{node.op_type}: expected an attribute {name!r}, got none")
     search = (_Encoded if has_encoder else _Search)(node, given, attributes)
     return search.beams() if has_beams else search.one()
 
@@ -406,9 +410,7 @@ class _Encoded(_Search):
 
     def _first_ids(self) -> str:
         n, given, decoder = self.n, self.given, self.decoder
-        encoder: onnx.GraphProto | None = self.attributes.get("encoder")
-        if encoder is None:
-            raise ModelError(f"{self.node.op_type}: expected an attribute 'encoder', the graph that is called once")
+        encoder: onnx.GraphProto = self.attributes["encoder"]
         self.caches = len(decoder.output) - 1  # of its own, as many as of the encoder
         before, made = len(decoder.input) - 2 * self.caches, len(encoder.output)
         self.is_first = made == 2 + 2 * self.caches  # whether the encoder gives the first logits, too

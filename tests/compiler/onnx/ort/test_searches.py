@@ -10,7 +10,7 @@ import pytest
 import treadle
 from onnx import TensorProto, helper, numpy_helper
 from treadle.compiler.onnx.ort.searches import SEARCHES
-from treadle.formats.messages.errors import UnsupportedOperatorError
+from treadle.formats.messages.errors import ModelError, UnsupportedOperatorError
 
 from .runtime_models import RUNTIME, Arrays, by_onnxruntime, compiled, model_of
 
@@ -313,3 +313,13 @@ def test_what_a_search_does_not_take_is_named(
     attributes = {name: value for name, value in more.items() if name not in given}
     with pytest.raises(UnsupportedOperatorError, match=f"{named} is not supported"):
         treadle.compile(search(operator, given, outputs, **attributes), progress=False)
+
+
+@pytest.mark.parametrize("missing", ["decoder", "encoder", "eos_token_id", "pad_token_id"])
+def test_an_attribute_that_a_search_needs_is_named(missing: str) -> None:
+    given = prompts(np.random.default_rng(9), 1, 8) | {
+        name: np.int32([1]) for name in ("num_beams", "num_return_sequences")
+    }
+    graphs = with_encoder(hears=False, gives_logits=False)
+    with pytest.raises(ModelError, match=f"BeamSearch: expected an attribute '{missing}', got none"):
+        treadle.compile(search("BeamSearch", given, model_type=1, **{**graphs, missing: None}), progress=False)
