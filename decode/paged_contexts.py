@@ -25,7 +25,7 @@ from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
 from .contexts import BYTES, Appended, Contexts, calling, check_appended, check_restored
 from .paged_sequences import PagedSequences
-from .text_states import TextStates
+from .text_states import TextStates, joined
 
 _PIECE = 256  # tokens that are computed again in one call
 _TOKENS = BATCH_INPUTS[0]  # as sessions have those of a text with states
@@ -175,9 +175,8 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
-        self._pages_of_states = (
-            0 if tokens is not None else -(-self.states.bytes // page_bytes)
-        )  # which take their memory
+        # Where pages are counted by their memory, the states of a text take that of so many.
+        self._pages_of_states = 0 if tokens is not None else -(-self.states.bytes // page_bytes)
         # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
         self._first = max(1, BYTES // page_bytes)
         self._next = 0
@@ -304,7 +303,7 @@ class PagedContexts(Contexts):
         pasts = [self.length(name) for name in names]
         self._make_room(names, counts)
         try:
-            logits, *made = self._call(**self._inputs(batch, counts, pasts))
+            logits, *made = self._call(**self._inputs(batch, names, counts, pasts))
         except BaseException:
             self._take_back(names, counts)
             raise
@@ -341,25 +340,27 @@ class PagedContexts(Contexts):
         for name, pool in self._pools.items():
             pool.make_room(self._sequences, name, self._first)
 
-    def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
+    def _inputs(
+        self, batch: Sequence[Appended], names: list[int], counts: Sequence[int], pasts: Sequence[int]
+    ) -> dict[str, np.ndarray]:
         # Sums and lists in Python: for few texts NumPy's functions take longer than the call.
         ends = list(accumulate(counts))
         wanted = [token for end, each in zip(ends, batch, strict=True) for token in range(end - each.logits, end)]
         listed: list[int] = []
         texts = []
-        for each, end, count, past in zip(batch, ends, counts, pasts, strict=True):
+        for name, end, count, past in zip(names, ends, counts, pasts, strict=True):
             texts.append((end - count, count, past, len(listed)))
-            listed += self._sequences[each.context].pages[: -(-past // PAGE)]
-        ids = _joined([np.asarray(each.tokens, np.int64) for each in batch])
+            listed += self._sequences[name].pages[: -(-past // PAGE)]
+        ids = joined([np.asarray(each.tokens, np.int64) for each in batch])
         arrays = ids, _ranges(pasts, counts), *(np.array(each, np.int64) for each in (wanted, texts, listed))
-        adapters = self.adapters.inputs([self._own[each.context] for each in batch], counts)
-        encoded = {} if self._encoded is None else self._encoded.inputs([each.context for each in batch], counts)
+        adapters = self.adapters.inputs([self._own[name] for name in names], counts)
+        encoded = {} if self._encoded is None else self._encoded.inputs(names, counts)
         return (
             dict(zip(BATCH_INPUTS, arrays, strict=True))
             | adapters
             | encoded
             | {name: pool.pages for name, pool in self._pools.items()}
-            | self.states.inputs([each.context for each in batch])
+            | self.states.inputs(names)
         )
 
     def _places(
@@ -373,12 +374,8 @@ class PagedContexts(Contexts):
             ]
             for name, past, count in zip(names, pasts, counts, strict=True)
         ]
-        return _joined(pages), slots % PAGE
+        return joined(pages), slots % PAGE
 
 
 def _ranges(starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-    return _joined([np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return joined([np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])

@@ -46,7 +46,7 @@ class TextStates:
     def inputs(self, contexts: list[int]) -> dict[str, np.ndarray]:
         if contexts == self._last and self._made:
             return self._made
-        return {name: _joined([self._known[each][name] for each in contexts]) for name in self.empty}
+        return {name: joined([self._known[each][name] for each in contexts]) for name in self.empty}
 
     def put(self, contexts: list[int], made: Mapping[str, np.ndarray]) -> None:
         """What a call of these contexts has made."""
@@ -57,5 +57,5 @@ class TextStates:
         self._last, self._made = contexts, dict(made)
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
