@@ -225,20 +225,17 @@ class PagedContexts(Contexts):
             self._tokens[number] = self._tokens[context].copy()
         return number
 
-    def _compute(self, context: int, tokens: list[int]) -> None:
-        for start in range(0, len(tokens), _PIECE):
-            self.append([Appended(context, np.array(tokens[start : start + _PIECE], np.int64), 0)])
-
     def shorten(self, context: int, length: int) -> None:
         self._check_length(context, length)
-        if length == self.length(context):
-            return
-        tokens = self._tokens.get(context, [])[:length]
-        self._sequences.pop(context, self.length(context) - (0 if self.states else length))
-        if self.states:
+        if not self.states:
+            self._sequences.pop(context, self.length(context) - length)
+        elif length < self.length(context):
+            tokens = self._tokens[context][:length]
+            self._sequences.pop(context, self.length(context))
             self.states.set(context)
             self._tokens[context] = []
-            self._compute(context, tokens)
+            for start in range(0, length, _PIECE):
+                self.append([Appended(context, np.array(tokens[start : start + _PIECE], np.int64), 0)])
 
     def close(self, context: int) -> None:
         self._sequences.remove(context)
