@@ -366,9 +366,7 @@ class Engine(Suggesting):
         """Its context is closed by the next step."""
         with self._lock:
             if running.finish is None:
-                if isinstance(
-                    error, StopIteration
-                ):  # which would end the loop of the text's reader as if all were well
+                if isinstance(error, StopIteration):  # which would end the reader's loop as if all were well
                     error = CheckError("the mask raises StopIteration")
                 # The traceback would hold what the thread at hand reads, another text.
                 running.error = None if error is None else error.with_traceback(None)
