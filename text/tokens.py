@@ -60,8 +60,8 @@ class Tokenizer:
         self._memory = memory
         self.size: int = found["size"]
         self._added: dict[int, str] = {number: content for number, content, _ in found["added"]}
-        self.special = frozenset(number for number, _, is_special in found["added"] if is_special)
-        self._special_names = frozenset(self._added[number] for number in self.special)
+        self.special: dict[int, str] = {number: content for number, content, is_special in found["added"] if is_special}
+        self._special_names = frozenset(self.special.values())
         self._decoder: dict[str, Any] | None = found["decoder"] and json.loads(found["decoder"])
         self._names: dict[int, list[str]] = {}  # of tokens, by the number of their block
         self._bytes: dict[int, bytes] = {}
