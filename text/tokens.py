@@ -100,14 +100,6 @@ class Tokenizer:
         return decoding(self._decoder or {})
 
     @cached_property
-    def _is_alone(self) -> bool:
-        """Whether a token's text does not depend on its neighbours."""
-        try:
-            return self._to_bytes is not None
-        except ArgumentError:
-            return False
-
-    @cached_property
     def _joined(self) -> Callable[[Sequence[str]], str] | None:
         """What makes a text of tokens; None: the process does."""
         return " ".join if self._decoder is None else joining(self._decoder)
@@ -165,14 +157,17 @@ class Tokenizer:
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token within a text, of a special one its name. A character may have several tokens."""
         if token not in self._bytes:
-            if token in self._added:
-                data = self._added[token].encode()
-            elif self._is_alone:
-                data = self._to_bytes(self._name(token))
-            else:
-                data = self.decode([token], False).encode(errors="replace")
-            self._bytes[token] = data
+            self._bytes[token] = self._made_bytes(token)
         return self._bytes[token]
+
+    def _made_bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        try:
+            to_bytes = self._to_bytes
+        except ArgumentError:  # its text depends on its neighbours
+            return self.decode([token], False).encode(errors="replace")
+        return to_bytes(self._name(token))
 
     def text_of(self, token: int) -> str:
         """The same as text, as far as it is one."""
@@ -206,9 +201,8 @@ class Tokenizer:
             raise ArgumentError(f"decode: {str(wrong[0])[:40]} is no token's number")
         if self._joined is None:
             return str(self._ask("decode", numbers, skip_special_tokens, characters=len(numbers))["text"])
-        names = [name for number in numbers if (name := self._name(number))]
         skipped = self._special_names if skip_special_tokens else ()
-        return self._joined([name for name in names if name not in skipped])
+        return self._joined([name for name in map(self._name, numbers) if name and name not in skipped])
 
 
 def _is_pair(text: Any) -> bool:
