@@ -63,7 +63,7 @@ class Tokenizer:
         self.special: dict[int, str] = {number: content for number, content, is_special in found["added"] if is_special}
         self._special_names = frozenset(self.special.values())
         self._decoder: dict[str, Any] | None = found["decoder"] and json.loads(found["decoder"])
-        self._names: dict[int, list[str]] = {}  # of tokens, by the number of their block
+        self._names: dict[int, list[str | None]] = {}  # of tokens, by the number of their block
         self._bytes: dict[int, bytes] = {}
         self.max_tokens = text.max_tokens
         self._special = dict(text.tokens)
@@ -104,12 +104,12 @@ class Tokenizer:
         """What makes a text of tokens; None: the process does."""
         return " ".join if self._decoder is None else joining(self._decoder)
 
-    def _name(self, token: int) -> str:
-        """The text of a token in the vocabulary; "" where there is none of this number."""
+    def _name(self, token: int) -> str | None:
+        """The text of a token in the vocabulary; None where there is none of this number."""
         block, place = divmod(token, _NAMES)
         if block not in self._names:
             if not 0 <= token < _MOST_TOKENS:
-                return self._added.get(token, "")
+                return self._added.get(token)
             self._names[block] = self._ask("names", block * _NAMES, _NAMES)["names"]
         return self._names[block][place]
 
@@ -120,7 +120,7 @@ class Tokenizer:
         count = max([self._ask("count")["count"], *(number + 1 for number in self._added)])
         if count > _MOST_TOKENS:
             raise ArgumentError(f"the tokenizer has a token of number {count - 1}; expected at most {_MOST_TOKENS - 1}")
-        pieces = [to_bytes(self._name(number)) for number in range(count)]
+        pieces = [to_bytes(self._name(number) or "") for number in range(count)]
         for number, content in self._added.items():
             pieces[number] = content.encode()
         return pieces, sorted(self.special)
@@ -167,7 +167,7 @@ class Tokenizer:
             to_bytes = self._to_bytes
         except ArgumentError:  # its text depends on its neighbours
             return self.decode([token], False).encode(errors="replace")
-        return to_bytes(self._name(token))
+        return to_bytes(self._name(token) or "")
 
     def text_of(self, token: int) -> str:
         """The same as text, as far as it is one."""
@@ -202,7 +202,7 @@ class Tokenizer:
         if self._joined is None:
             return str(self._ask("decode", numbers, skip_special_tokens, characters=len(numbers))["text"])
         skipped = self._special_names if skip_special_tokens else ()
-        return self._joined([name for name in map(self._name, numbers) if name and name not in skipped])
+        return self._joined([name for name in map(self._name, numbers) if name is not None and name not in skipped])
 
 
 def _is_pair(text: Any) -> bool:
