@@ -76,7 +76,7 @@ def map_batches(
     handle = Handle.of(exe, max_seconds=max_seconds, **options)
     signature = Signature(handle.load(), function)
     signature.check_answering(handle.answering)
-    if workers is None and engine == "local" and signature.of_texts is not None and signature.of_texts.gives_texts:
+    if workers is None and engine == "local" and signature.gives_texts:
         workers = 1  # the texts of a batch share a decoder's calls, and its caches
     function = signature.function
     rows = source_of(source, signature)

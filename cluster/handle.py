@@ -93,17 +93,15 @@ class Handle:
 
     def open(self) -> tuple[Executable, VirtualMachine]:
         """The executable and this process's machine for it. Raises what `load` and `VirtualMachine` raise."""
+        options = tuple((name, value) for name, value in self.options if name in OPTIONS)
         with _lock:
-            found = _opened.get((self.digest, self.options))
+            found = _opened.get((self.digest, options))
             if found is None:
                 executable = self.load()
-                found = (
-                    executable,
-                    VirtualMachine(executable, **{name: value for name, value in self.options if name in OPTIONS}),
-                )
+                found = executable, VirtualMachine(executable, **dict(options))
                 if len(_opened) >= MOST_OPENED:  # calls that use the oldest one keep it alive
                     del _opened[next(iter(_opened))]
-                _opened[self.digest, self.options] = found
+                _opened[self.digest, options] = found
             return found
 
     def machine(self) -> VirtualMachine:

@@ -33,15 +33,17 @@ class Signature:
     results: tuple[str, ...]  # names
     type: FunctionType
     rows: int | None  # that a call takes; None for any number
+    gives_texts: bool  # between processes these are bytes
 
     def __init__(self, executable: Executable, function: str | None) -> None:
         """A `function` of None is that of texts, where the executable has a tokenizer, or "main"."""
         self.of_texts = _of_texts(executable, function)
+        self.gives_texts = self.of_texts is not None and self.of_texts.gives_texts
         if self.of_texts is not None:
             self.function, self.names = self.of_texts.name, self.of_texts.columns
             self.results, self.rows = (self.of_texts.result,), None
             texts = TensorType(DType.string, (UNKNOWN,))
-            rows = texts if self.of_texts.gives_texts else TensorType(DType.float32, (UNKNOWN, UNKNOWN))
+            rows = texts if self.gives_texts else TensorType(DType.float32, (UNKNOWN, UNKNOWN))
             self.type = FunctionType((texts,) * len(self.names), rows)
             return
         self.function = function or "main"
@@ -80,13 +82,12 @@ class Signature:
 
     def check_answering(self, options: Mapping[str, Any]) -> None:
         """Raises ArgumentError where options of generators are given for another function."""
-        if options and not (self.of_texts is not None and self.of_texts.gives_texts):
+        if options and not self.gives_texts:
             raise ArgumentError(f"{next(iter(options))}: function {self.function!r} makes no texts")
 
     def texts_of(self, result: Any) -> Any:
-        """A result as callers get it: texts, which between processes are bytes."""
-        is_of_bytes = self.of_texts is not None and self.of_texts.gives_texts
-        return np.array(texts_in(result), object) if is_of_bytes else result
+        """A result as callers get it."""
+        return np.array(texts_in(result), object) if self.gives_texts else result
 
     def arguments(self, value: Any, what: str = "the source") -> tuple[Any, ...]:
         """The arrays of an array, a tuple or a mapping by name, one for each parameter, in their order. Raises ArgumentError."""

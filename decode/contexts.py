@@ -18,7 +18,7 @@ from ..formats.messages.errors import ArgumentError, CheckError
 from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
 
-BYTES = 1 << 30  # of caches, where their owner does not say how many tokens they hold
+BYTES = 1 << 30  # of caches, if the number of tokens is not given
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Contexts(ABC):
     vocabulary: int
     adapters: Bound = Bound((), "the decoder")
     verifies = True  # whether several logits of a context take less time than as many calls
-    shortens = True  # whether a context of fewer tokens is there without computing these again
+    shortens = True  # whether the last tokens can be dropped without computing the others again
 
     @abstractmethod
     def open(self, adapter: Adapter | None = None) -> int:
@@ -89,7 +89,7 @@ def _cancellable(machine: VirtualMachine, function: str, cancel: CancelToken, **
 
 
 def check_appended(batch: Sequence[Appended]) -> None:
-    """Raises CheckError for what no context can get."""
+    """Raises CheckError for pieces without tokens, more logits than tokens, and a context that is there twice."""
     for each in batch:
         if not len(each.tokens) or not 0 <= each.logits <= len(each.tokens):
             raise CheckError(f"context {each.context}: {each.logits} logits of {len(each.tokens)} tokens")

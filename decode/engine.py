@@ -300,13 +300,13 @@ class Engine(Suggesting):
     # ---- fork ----
 
     def _hold(self) -> bool:
-        """Holds off steps, so that a child gets an engine that is whole; whether its lock is taken."""
+        """Takes the lock between two steps, so that a child gets a consistent engine; False after the time for it."""
         is_held = self._lock.acquire(timeout=_FORK_SECONDS)
         if is_held and self._stepping != threading.get_ident():
             self._asking += 1
             self._pause(_FORK_SECONDS)
             self._asking -= 1
-            self._condition.notify_all()  # who go on when the lock is let go of
+            self._condition.notify_all()  # threads that go on once the lock is free
         return is_held
 
     def _go_on_in_child(self) -> None:
@@ -366,9 +366,7 @@ class Engine(Suggesting):
         """Its context is closed by the next step."""
         with self._lock:
             if running.finish is None:
-                if isinstance(
-                    error, StopIteration
-                ):  # which would end the loop of the text's reader as if all were well
+                if isinstance(error, StopIteration):  # which would end the reader's loop as if all were well
                     error = CheckError("the mask raises StopIteration")
                 # The traceback would hold what the thread at hand reads, another text.
                 running.error = None if error is None else error.with_traceback(None)
@@ -657,7 +655,7 @@ class Engine(Suggesting):
 
 
 def _salted(salt: bytes, adapter: Adapter | None) -> bytes:
-    """That of texts which share no beginnings with those of other adapters."""
+    """The salt of texts with this adapter: they share beginnings with no others."""
     return salt if adapter is None else salt + adapter.digest
 
 

@@ -25,7 +25,7 @@ from .engine import Engine
 from .paged_contexts import PagedContexts, encoded_inputs, has_pages
 from .running import Text, stops
 from .sampling import Choose, Sampler
-from .step_contexts import StepContexts
+from .step_contexts import StepContexts, array_of
 
 _MOST_TOKENS = 1 << 26  # in pages, which are counted one by one
 
@@ -89,17 +89,17 @@ def generate(
     return (int(column[0]) for column in columns) if is_single else columns
 
 
-def _have_pages(machine: VirtualMachine, function: str, count: int, fixed: dict[str, Any]) -> bool:
+def _have_pages(machine: VirtualMachine, function: str, count: int, fixed: Mapping[str, Any]) -> bool:
     """Whether texts are kept in pages: with an encoder's results for each of them, or without any. The call of others says what
-    is wrong with them. Arrays take the place of what the caller gives."""
+    is wrong with them."""
     if not has_pages(machine, function):
         return False
-    wanted = {port.name: port for port in encoded_inputs(machine, function)}
-    if {*fixed} - {ENCODER_MASK} != {*wanted} or (fixed and not wanted):
+    wanted = {port.name for port in encoded_inputs(machine, function)}
+    if {*fixed} - {ENCODER_MASK} != wanted or (fixed and not wanted):
         return False
-    fixed |= {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
-    lengths = {array.shape[2] if array.ndim == 4 else 0 for name, array in fixed.items() if name != ENCODER_MASK}
-    for name, array in fixed.items():
+    arrays = {name: array_of(value) for name, value in fixed.items()}
+    lengths = {array.shape[2] if array.ndim == 4 else 0 for name, array in arrays.items() if name != ENCODER_MASK}
+    for name, array in arrays.items():
         port = machine.inputs(function)[name]
         sizes: list[Any] = [size if isinstance(size, int) else None for size in port.shape or ()]
         sizes[0] = count
@@ -126,7 +126,7 @@ def _paged(
     if not fixed:
         contexts = PagedContexts(machine, function, tokens=tokens, cancel=cancel)
         return Engine(contexts=contexts, chunk=sys.maxsize), [None] * len(prompts)
-    caches = {name: array for name, array in fixed.items() if name != ENCODER_MASK}
+    caches = {name: array_of(value) for name, value in fixed.items() if name != ENCODER_MASK}
     rows = next(iter(caches.values())).shape[2]
     encoded = max(1, len(prompts) * -(-rows // PAGE) * PAGE)
     contexts = PagedContexts(machine, function, tokens=tokens, encoded=encoded, cancel=cancel)
@@ -134,7 +134,7 @@ def _paged(
     opened = [
         contexts.open_encoded(
             {name: array[row : row + 1] for name, array in caches.items()},
-            None if mask is None else mask[row] != 0,
+            None if mask is None else array_of(mask)[row] != 0,
             each,
         )
         for row, each in enumerate(adapters)
@@ -246,7 +246,7 @@ def _fed_to(groups: Sequence[np.ndarray], fixed: Mapping[str, Any], roles: Roles
         return
     batch = (roles.ports[roles.ids].shape or (None,))[0]
     by_row = {name for name in fixed if (shape := roles.ports[name].shape) and shape[0] == batch}
-    arrays = {name: value.numpy() if hasattr(value, "numpy") else np.asarray(value) for name, value in fixed.items()}
+    arrays = {name: array_of(value) for name, value in fixed.items()}
     for rows in groups:
         yield {name: array[rows] if name in by_row else array for name, array in arrays.items()}
 

@@ -2,7 +2,8 @@
 
 A page holds PAGE tokens of one text, of all layers. Texts that share a beginning share its pages (`paged_sequences.py`). A call
 reads pages where they lie, and gives the new rows of each cache, which are put into pages then: if it fails nothing has changed.
-Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size]; in 8 bits so lie words of four.
+Keys lie in pages as panels, [heads, page / 16, size, 16], values as rows, [heads, page, size]; 8-bit keys as panels of words of
+four elements.
 
 Of a decoder with states a call takes and gives those of its texts (`text_states.py`). A state cannot be shortened: that of fewer
 tokens is computed again.
@@ -25,10 +26,10 @@ from ..vm.machine import CancelToken, VirtualMachine
 from .adapters import Adapter, Bound
 from .contexts import BYTES, Appended, Contexts, calling, check_appended, check_restored
 from .paged_sequences import PagedSequences
-from .text_states import TextStates
+from .text_states import TextStates, joined
 
 _PIECE = 256  # tokens that are computed again in one call
-_TOKENS = BATCH_INPUTS[0]  # as sessions have those of a text with states
+_TOKENS = BATCH_INPUTS[0]  # the name of a context's tokens in what is saved, if it has states
 _OWN: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -50,7 +51,7 @@ class _Pool:
     def __init__(self, shape: Sequence[int], dtype: Any, tokens: int) -> None:
         self.pages = np.zeros((0, *shape), dtype)
         self.is_panels = len(shape) == 4
-        together = shape[3] * shape[1] // PAGE if self.is_panels else 1  # elements of a key between those of the next
+        together = shape[3] * shape[1] // PAGE if self.is_panels else 1  # consecutive elements of one key
         self._unit = self.pages.dtype if together == 1 else np.dtype(f"u{together * self.pages.itemsize}")
         self._units = self.pages.view(self._unit)
         self._tokens = tokens  # of two axes, heads and tokens, behind the batch's
@@ -58,7 +59,7 @@ class _Pool:
     def grow(self, count: int) -> None:
         size = count * math.prod(self.pages.shape[1:]) * self.pages.dtype.itemsize
         try:
-            memory = mmap.mmap(-1, size, **_OWN)  # of which the system gives what is written
+            memory = mmap.mmap(-1, size, **_OWN)  # the system provides a page when it is first written
         except OSError as error:
             raise MemoryError(f"{size} bytes: {error}") from None
         pages = np.frombuffer(memory, np.uint8).view(self.pages.dtype).reshape(count, *self.pages.shape[1:])
@@ -66,7 +67,7 @@ class _Pool:
         self.pages, self._units = pages, pages.view(self._unit)
 
     def make_room(self, sequences: PagedSequences, name: str, first: int = 0) -> None:
-        """Takes memory for the pages that somebody has, for `first` at least where there is none."""
+        """Allocates the pages that are in use; at least `first` the first time."""
         needed, have = sequences.used, len(self.pages)
         if needed > have:
             with naming(f"pages of {name!r}"):
@@ -76,7 +77,7 @@ class _Pool:
         """Puts each token's row into its page, at its slot. Rows are [1, heads, tokens, size], or with the axes exchanged."""
         units = rows[0].view(self._unit)
         by_token = units if self._tokens == 1 else units.swapaxes(0, 1)
-        if len(pages) == 1:  # one element's place is found in a tenth of the time
+        if len(pages) == 1:  # integers as subscripts take a tenth of the time of arrays
             pages, slots = pages[0], slots[0]
         if self.is_panels:
             lanes = self._units.shape[-1]
@@ -175,9 +176,8 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
-        self._pages_of_states = (
-            0 if tokens is not None else -(-self.states.bytes // page_bytes)
-        )  # which take their memory
+        # Without `tokens`, pages are bounded by their memory: that of a text's states counts as so many pages.
+        self._pages_of_states = 0 if tokens is not None else -(-self.states.bytes // page_bytes)
         # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
         self._first = max(1, BYTES // page_bytes)
         self._next = 0
@@ -226,20 +226,17 @@ class PagedContexts(Contexts):
             self._tokens[number] = self._tokens[context].copy()
         return number
 
-    def _compute(self, context: int, tokens: list[int]) -> None:
-        for start in range(0, len(tokens), _PIECE):
-            self.append([Appended(context, np.array(tokens[start : start + _PIECE], np.int64), 0)])
-
     def shorten(self, context: int, length: int) -> None:
         self._check_length(context, length)
-        if length == self.length(context):
-            return
-        tokens = self._tokens.get(context, [])[:length]
-        self._sequences.pop(context, self.length(context) - (0 if self.states else length))
-        if self.states:
+        if not self.states:
+            self._sequences.pop(context, self.length(context) - length)
+        elif length < self.length(context):
+            tokens = self._tokens[context][:length]
+            self._sequences.pop(context, self.length(context))
             self.states.set(context)
             self._tokens[context] = []
-            self._compute(context, tokens)
+            for start in range(0, length, _PIECE):
+                self.append([Appended(context, np.array(tokens[start : start + _PIECE], np.int64), 0)])
 
     def close(self, context: int) -> None:
         self._sequences.remove(context)
@@ -304,7 +301,7 @@ class PagedContexts(Contexts):
         pasts = [self.length(name) for name in names]
         self._make_room(names, counts)
         try:
-            logits, *made = self._call(**self._inputs(batch, counts, pasts))
+            logits, *made = self._call(**self._inputs(batch, names, counts, pasts))
         except BaseException:
             self._take_back(names, counts)
             raise
@@ -337,29 +334,31 @@ class PagedContexts(Contexts):
             self._sequences.pop(name, count)
 
     def _grow(self) -> None:
-        """Takes memory for the pages that somebody has."""
+        """Allocates the pages that are in use."""
         for name, pool in self._pools.items():
             pool.make_room(self._sequences, name, self._first)
 
-    def _inputs(self, batch: Sequence[Appended], counts: Sequence[int], pasts: Sequence[int]) -> dict[str, np.ndarray]:
+    def _inputs(
+        self, batch: Sequence[Appended], names: list[int], counts: Sequence[int], pasts: Sequence[int]
+    ) -> dict[str, np.ndarray]:
         # Sums and lists in Python: for few texts NumPy's functions take longer than the call.
         ends = list(accumulate(counts))
         wanted = [token for end, each in zip(ends, batch, strict=True) for token in range(end - each.logits, end)]
         listed: list[int] = []
         texts = []
-        for each, end, count, past in zip(batch, ends, counts, pasts, strict=True):
+        for name, end, count, past in zip(names, ends, counts, pasts, strict=True):
             texts.append((end - count, count, past, len(listed)))
-            listed += self._sequences[each.context].pages[: -(-past // PAGE)]
-        ids = _joined([np.asarray(each.tokens, np.int64) for each in batch])
+            listed += self._sequences[name].pages[: -(-past // PAGE)]
+        ids = joined([np.asarray(each.tokens, np.int64) for each in batch])
         arrays = ids, _ranges(pasts, counts), *(np.array(each, np.int64) for each in (wanted, texts, listed))
-        adapters = self.adapters.inputs([self._own[each.context] for each in batch], counts)
-        encoded = {} if self._encoded is None else self._encoded.inputs([each.context for each in batch], counts)
+        adapters = self.adapters.inputs([self._own[name] for name in names], counts)
+        encoded = {} if self._encoded is None else self._encoded.inputs(names, counts)
         return (
             dict(zip(BATCH_INPUTS, arrays, strict=True))
             | adapters
             | encoded
             | {name: pool.pages for name, pool in self._pools.items()}
-            | self.states.inputs([each.context for each in batch])
+            | self.states.inputs(names)
         )
 
     def _places(
@@ -373,12 +372,8 @@ class PagedContexts(Contexts):
             ]
             for name, past, count in zip(names, pasts, counts, strict=True)
         ]
-        return _joined(pages), slots % PAGE
+        return joined(pages), slots % PAGE
 
 
 def _ranges(starts: Sequence[int], counts: Sequence[int]) -> np.ndarray:
-    return _joined([np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])
-
-
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return joined([np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)])

@@ -81,7 +81,7 @@ class Text(Suggesting):
             while True:
                 if not running.ready:
                     self._engine._wait(running)
-                with contextlib.suppress(IndexError):  # another thread has it
+                with contextlib.suppress(IndexError):  # another thread took it
                     return running.ready.popleft()
                 if running.finish is not None:
                     break

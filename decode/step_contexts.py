@@ -308,7 +308,7 @@ class _Stack:
         """What a call has made of `count` tokens."""
         for name, each in made.items():
             if name in self.grown:
-                self.grown[name].put(_array(each))
+                self.grown[name].put(array_of(each))
             # Of an encoder's results a merged decoder makes a cache in the first call alone, and then gives it empty.
             elif not (self.owner.roles.switch and self.length and 0 in each.shape):
                 self.caches[name] = each
@@ -334,7 +334,7 @@ class _Stack:
         if owner.batch not in (None, len(contexts)):
             raise ArgumentError(f"{owner._function} takes batches of {owner.batch}, whose texts go on together")
         places = [self.rows.index(context) for context in contexts]
-        feeds = {name: _array(each)[places] if name in owner._by_row else each for name, each in self.feeds.items()}
+        feeds = {name: array_of(each)[places] if name in owner._by_row else each for name, each in self.feeds.items()}
         caches = {name: self._part(name, each, places, length) for name, each in self.given().items()}
         adapters = [self.adapters[place] for place in places]
         stack = _Stack(owner, numbers, feeds, adapters, caches, length, self.tokens[places, :length])
@@ -347,14 +347,14 @@ class _Stack:
 
     def _part(self, name: str, cache: Any, places: Sequence[int] | None, length: int) -> np.ndarray:
         batch, axis = self.owner._axes[name]
-        array = _array(cache)
+        array = array_of(cache)
         if axis is not None and self.owner._is_of_text(name):
             array = array[(*[slice(None)] * axis, slice(length))]
         return np.ascontiguousarray(array if places is None else array.take(places, batch))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The caches, not copied, and the tokens if they are kept."""
-        made = {name: _array(each) for name, each in self.caches.items()}
+        made = {name: array_of(each) for name, each in self.caches.items()}
         made |= {name: rows.room for name, rows in self.grown.items()}
         return made | ({self.owner.roles.ids: self.tokens} if self.owner._keeps_tokens else {})
 
@@ -384,5 +384,6 @@ class _Rows:
         return (*[slice(None)] * self._axis, slice(start, end))
 
 
-def _array(value: Any) -> np.ndarray:
+def array_of(value: Any) -> np.ndarray:
+    """A tensor of the machine's, or anything that NumPy takes, as an array."""
     return value.numpy() if hasattr(value, "numpy") else np.asarray(value)

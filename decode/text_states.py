@@ -1,5 +1,5 @@
-"""The states of a decoder's texts, in an executable's function of many texts: each call takes one of each text, and gives the
-next. The results of a call are the inputs of the next one of the same texts: nothing is copied then."""
+"""The states of a decoder's texts, for an executable's function of many texts: a call takes those of each text, and gives the
+next ones. The results of a call are the inputs of the next call of the same texts, not copied."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TextStates:
             assert port.shape is not None
             assert port.dtype is not None
             self.empty[port.name] = np.zeros([1, *(size for size in port.shape if isinstance(size, int))], port.dtype)
-        self._known: dict[int, Mapping[str, np.ndarray]] = {}  # of each context [1, …]: views of what calls gave
-        self._last: list[int] = []  # the contexts of the last call, and what it gave
+        self._known: dict[int, Mapping[str, np.ndarray]] = {}  # of each context [1, …]: views of the results of calls
+        self._last: list[int] = []  # the contexts of the last call, and its results
         self._made: dict[str, np.ndarray] = {}
 
     def __bool__(self) -> bool:
@@ -35,7 +35,7 @@ class TextStates:
         return self._known[context]
 
     def set(self, context: int, states: Mapping[str, np.ndarray] | None = None) -> None:
-        """Gives a context states, else those before the first token."""
+        """Sets the states of a context, by default those before the first token."""
         self._known[context] = self.empty if states is None else states
         if context in self._last:
             self._made = {}
@@ -46,16 +46,16 @@ class TextStates:
     def inputs(self, contexts: list[int]) -> dict[str, np.ndarray]:
         if contexts == self._last and self._made:
             return self._made
-        return {name: _joined([self._known[each][name] for each in contexts]) for name in self.empty}
+        return {name: joined([self._known[each][name] for each in contexts]) for name in self.empty}
 
     def put(self, contexts: list[int], made: Mapping[str, np.ndarray]) -> None:
-        """What a call of these contexts has made."""
-        for each in self._known.keys() & {*self._last} - {*contexts}:  # else they would hold the others' memory
+        """Takes the results of a call of these contexts."""
+        for each in self._known.keys() & {*self._last} - {*contexts}:  # a view keeps the memory of the whole batch
             self._known[each] = {name: state.copy() for name, state in self._known[each].items()}
         for row, each in enumerate(contexts):
             self._known[each] = {name: states[row : row + 1] for name, states in made.items()}
         self._last, self._made = contexts, dict(made)
 
 
-def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -53,7 +53,7 @@ def _after_fork() -> None:
 
 
 def is_forked() -> bool:
-    """Whether this process is a child of fork, in which a library's locks may be held by threads that there are no more."""
+    """Whether this process is a child of fork, in which a library's locks may be held by threads that no longer exist."""
     return _is_forked
 
 
@@ -87,44 +87,46 @@ def uninterrupted(work: Callable[[], None]) -> None:
 
 
 class _Deferred:
-    """Ctrl-C, whose handler waits."""
+    """Ctrl-C, whose handler waits. `_deferred` is set only while it does: Ctrl-C between two lines must leave no other state."""
 
-    def __init__(self, handler: Callable[..., Any]) -> None:
-        self.handler, self.thread, self.has_come = handler, threading.get_ident(), False
+    handler: Any
+
+    def __init__(self) -> None:
+        self.thread, self.is_pending = threading.get_ident(), False
 
     def defer(self) -> None:
         global _deferred
+        self.handler = signal.signal(signal.SIGINT, self._record)  # which first handles a pending one, and may raise
         _deferred = self
-        signal.signal(signal.SIGINT, self._come)  # before which one that waits is handled as ever
 
-    def _come(self, *_: object) -> None:
-        self.has_come = True
+    def _record(self, *_: object) -> None:
+        self.is_pending = True
 
     def restore(self) -> None:
-        """From now on it is handled at once, and so is one that came meanwhile."""
+        """Handles Ctrl-C at once again, a recorded one among them."""
         global _deferred
-        signal.signal(signal.SIGINT, self.handler)
         _deferred = None
-        if self.has_come:
-            self.has_come = False
-            self.handler(signal.SIGINT, None)
+        signal.signal(signal.SIGINT, self.handler)
+        if self.is_pending:
+            self.is_pending = False
+            if callable(self.handler):
+                self.handler(signal.SIGINT, None)
 
 
 _deferred: _Deferred | None = None
 
 
 class deferred:
-    """A block that Ctrl-C does not leave half done: its handler is called behind it, or by `interruptible` within it. Blocks may
-    be nested; on another thread than the main one, on which Python's handlers run, nothing is to be done."""
+    """A block that Ctrl-C does not leave half done: its handler is called after it, or by `interruptible` within it. Blocks may
+    be nested. Does nothing on other threads than the main one: Python runs handlers there alone."""
 
     _mine: _Deferred | None = None
 
     def __enter__(self) -> None:
-        if _deferred is None and threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
-            if callable(handler):
-                self._mine = _Deferred(handler)
-                self._mine.defer()
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and _deferred is None and callable(signal.getsignal(signal.SIGINT)):
+            self._mine = _Deferred()
+            self._mine.defer()
 
     def __exit__(self, *_: object) -> None:
         if self._mine is not None:

@@ -20,8 +20,7 @@ from ..native import processes
 from ..native.once import Lock
 
 MEMORY = 512 << 20  # address space of a process, of which Python takes some 100 MB
-_START_SECONDS = 30.0  # until a process answers for the first time, and another for each MiB of the first request
-_FIRST_BYTES = 1 << 16  # of its first answer, at least
+_START_SECONDS = 30.0  # until a process answers for the first time, and one more for each MiB of the first request
 _TICK_SECONDS = 0.05  # between two looks at the clock while an answer is waited for
 _RUN = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
 
@@ -44,11 +43,12 @@ class Confined:
             return self._answer(process, self._first + b"\n", _START_SECONDS + len(self._first) / (1 << 20), most)
 
     def ask(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
-        """The answer; None where it took more time, more memory, or more than `most` bytes. Raises TypeError, ValueError and
-        RecursionError for what is not JSON, ExecutionError where no process can be started."""
+        """The answer; None where it, or that of a new process to the first request, took more time, more memory, or more than
+        `most` bytes. Raises TypeError, ValueError and RecursionError for what is not JSON, ExecutionError where no process can be
+        started."""
         data = json.dumps(request).encode() + b"\n"
         with self._lock:
-            if (self._process is None or self._process.is_over()) and self.begin(max(most, _FIRST_BYTES)) is None:
+            if (self._process is None or self._process.is_over()) and self.begin(most) is None:
                 return None
             process, self._process = self._process, None
             assert process is not None

@@ -62,9 +62,8 @@ class Generator(Texts):
         self._cache_tokens, self._lock = cache_tokens, Lock()
         self._engine: Engine | None = None
         self.form = form_of(text.template)
-        marks = [THINK, THOUGHT, ARGUMENTS, *((self.form.opens, self.form.closes) if self.form else ())]
-        numbers = {self.tokenizer.token(mark) for mark in marks if mark}
-        self._marks = frozenset(number for number in numbers if number is not None and number in self.tokenizer.special)
+        marks = {THINK, THOUGHT, ARGUMENTS, *((self.form.opens, self.form.closes) if self.form else ())} - {""}
+        self._marks = frozenset(number for number, name in self.tokenizer.special.items() if name in marks)
 
     @property
     def engine(self) -> Engine:

@@ -40,7 +40,7 @@ def prepare() -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         return {"ends": ends, "ids": _printed(ids), "kinds": _printed(kinds) if any(kinds) else ""}
 
     def names(start: int, count: int) -> dict[str, Any]:
-        return {"names": [made.id_to_token(number) or "" for number in range(start, start + count)]}
+        return {"names": [made.id_to_token(number) for number in range(start, start + count)]}
 
     answers: dict[str, Callable[..., dict[str, Any]]] = {
         "read": read,

@@ -60,10 +60,10 @@ class Tokenizer:
         self._memory = memory
         self.size: int = found["size"]
         self._added: dict[int, str] = {number: content for number, content, _ in found["added"]}
-        self.special = frozenset(number for number, _, is_special in found["added"] if is_special)
-        self._special_names = frozenset(self._added[number] for number in self.special)
+        self.special: dict[int, str] = {number: content for number, content, is_special in found["added"] if is_special}
+        self._special_names = frozenset(self.special.values())
         self._decoder: dict[str, Any] | None = found["decoder"] and json.loads(found["decoder"])
-        self._names: dict[int, list[str]] = {}  # of tokens, by the number of their block
+        self._names: dict[int, list[str | None]] = {}  # of tokens, by the number of their block
         self._bytes: dict[int, bytes] = {}
         self.max_tokens = text.max_tokens
         self._special = dict(text.tokens)
@@ -100,24 +100,16 @@ class Tokenizer:
         return decoding(self._decoder or {})
 
     @cached_property
-    def _is_alone(self) -> bool:
-        """Whether a token's text does not depend on its neighbours."""
-        try:
-            return self._to_bytes is not None
-        except ArgumentError:
-            return False
-
-    @cached_property
     def _joined(self) -> Callable[[Sequence[str]], str] | None:
         """What makes a text of tokens; None: the process does."""
         return " ".join if self._decoder is None else joining(self._decoder)
 
-    def _name(self, token: int) -> str:
-        """The text of a token in the vocabulary; "" where there is none of this number."""
+    def _name(self, token: int) -> str | None:
+        """The text of a token in the vocabulary; None where there is none of this number."""
         block, place = divmod(token, _NAMES)
         if block not in self._names:
             if not 0 <= token < _MOST_TOKENS:
-                return self._added.get(token, "")
+                return self._added.get(token)
             self._names[block] = self._ask("names", block * _NAMES, _NAMES)["names"]
         return self._names[block][place]
 
@@ -128,7 +120,7 @@ class Tokenizer:
         count = max([self._ask("count")["count"], *(number + 1 for number in self._added)])
         if count > _MOST_TOKENS:
             raise ArgumentError(f"the tokenizer has a token of number {count - 1}; expected at most {_MOST_TOKENS - 1}")
-        pieces = [to_bytes(self._name(number)) for number in range(count)]
+        pieces = [to_bytes(self._name(number) or "") for number in range(count)]
         for number, content in self._added.items():
             pieces[number] = content.encode()
         return pieces, sorted(self.special)
@@ -165,14 +157,17 @@ class Tokenizer:
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token within a text, of a special one its name. A character may have several tokens."""
         if token not in self._bytes:
-            if token in self._added:
-                data = self._added[token].encode()
-            elif self._is_alone:
-                data = self._to_bytes(self._name(token))
-            else:
-                data = self.decode([token], False).encode(errors="replace")
-            self._bytes[token] = data
+            self._bytes[token] = self._made_bytes(token)
         return self._bytes[token]
+
+    def _made_bytes(self, token: int) -> bytes:
+        if token in self._added:
+            return self._added[token].encode()
+        try:
+            to_bytes = self._to_bytes
+        except ArgumentError:  # its text depends on its neighbours
+            return self.decode([token], False).encode(errors="replace")
+        return to_bytes(self._name(token) or "")
 
     def text_of(self, token: int) -> str:
         """The same as text, as far as it is one."""
@@ -206,9 +201,8 @@ class Tokenizer:
             raise ArgumentError(f"decode: {str(wrong[0])[:40]} is no token's number")
         if self._joined is None:
             return str(self._ask("decode", numbers, skip_special_tokens, characters=len(numbers))["text"])
-        names = [name for number in numbers if (name := self._name(number))]
         skipped = self._special_names if skip_special_tokens else ()
-        return self._joined([name for name in names if name not in skipped])
+        return self._joined([name for name in map(self._name, numbers) if name is not None and name not in skipped])
 
 
 def _is_pair(text: Any) -> bool:

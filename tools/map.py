@@ -44,7 +44,9 @@ def add_commands(commands: Any) -> None:
     command.add_argument("--seed", type=int, metavar="N", help="of the answers' random numbers")
     command.add_argument("--chat", action="store_true", help="prompts are what a user says, by the chat template")
     command.add_argument("--batch-size", type=int, default=256, metavar="ROWS", help="of a call (default: 256)")
-    command.add_argument("--workers", type=int, metavar="N", help="processes (default: one for each processor)")
+    command.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: one for each processor; to generate, one)"
+    )
     command.add_argument(
         "--threads", type=int, metavar="N", help="threads of each (default: the processors shared out)"
     )

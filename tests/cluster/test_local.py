@@ -381,6 +381,11 @@ def test_a_handle_pickles_as_path_digest_and_options(exe: treadle.Executable) ->
     assert Handle.of(exe) == Handle.of(handle.path)
 
 
+def test_one_machine_serves_answers_of_any_options(exe: treadle.Executable) -> None:
+    assert Handle.of(exe, seed=1).machine() is Handle.of(exe, seed=2).machine()
+    assert Handle.of(exe, seed=1).machine() is not Handle.of(exe, max_memory=1 << 30).machine()
+
+
 def test_a_handle_without_a_cache_lies_in_a_folder_of_the_process(
     exe: treadle.Executable, rows: np.ndarray, right: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

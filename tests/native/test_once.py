@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from treadle.native import once as once_module
 from treadle.native.once import Lock, deferred, interruptible, once
 
 from .. import package
@@ -114,3 +117,45 @@ def test_ctrl_c_waits_for_the_end_of_a_block_or_a_part_of_it() -> None:
         signal.raise_signal(signal.SIGINT)
     assert done == ["whole", "mended"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_between_any_two_lines_of_a_block_is_handled_and_so_is_the_next() -> None:
+    left, count = -1, 0
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != once_module.__file__:
+            return None
+        left -= event == "line"
+        if left < 0:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    while left < 0:  # until a block is over before its turn
+        left = count
+        sys.settrace(trace)
+        try:
+            with deferred(), interruptible():
+                pass
+        except KeyboardInterrupt:
+            assert left < 0
+        else:
+            assert left >= 0
+        finally:
+            sys.settrace(before)
+        assert once_module._deferred is None
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        count += 1
+    assert count > 20
+
+
+def test_a_handler_that_is_set_within_a_block_stays() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with deferred(), interruptible():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -94,14 +94,15 @@ def test_texts_of_tokens_are_those_of_the_library() -> None:
     ]
     rng = random.Random(1)
     for decoder in [*plain, *others]:
-        made = Library(models.WordLevel({word: at for at, word in enumerate(words)}, unk_token="c"))
+        names = words if decoder in others else ["", *words]  # the library's Strip fails on a token of no characters
+        made = Library(models.WordLevel({name: at for at, name in enumerate(names)}, unk_token="c"))
         made.add_special_tokens(["<s>"])
         if decoder is not None:
             made.decoder = decoder
         tokenizer = Tokenizer(TextModel(GENERATE, made.to_str().encode(), 0))
         assert (tokenizer._joined is None) == (decoder in others)
         for _ in range(100):
-            ids = [rng.randrange(len(words) + 1) for _ in range(rng.randrange(9))]
+            ids = [rng.randrange(len(names) + 1) for _ in range(rng.randrange(9))]
             for skips in (True, False):
                 assert tokenizer.decode(ids, skips) == made.decode(ids, skip_special_tokens=skips), (decoder, ids)
 
