@@ -430,7 +430,7 @@ class _Paging(Emitter):
     ) -> ir.Var | None:
         """Attention to what an encoder has made of each text: without a mask, or with one that hides nothing."""
         for mask in masks:
-            seen = [self._evaluated(mask, *sizes) for sizes in _SMALL]
+            seen = [self._evaluated(mask, *sizes) for sizes in self._sizes([mask])]
             if any(each is None or not (each if each.dtype == bool else each == 0).all() for each in seen):
                 return None
         if orders["q"][2] != self.rows[q] or orders["q"][3] != 3 or any(orders[name] != _PLAIN for name in "kv"):
