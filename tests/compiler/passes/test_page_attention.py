@@ -38,9 +38,10 @@ def program(
     keys: Any = lambda k: k,
     bound: Any = lambda scores: scores,
     weights: Any = op.softmax,
+    sound: Any = None,
 ) -> Any:
     """A layer of a decoder. `change` is what happens to its rows, [1, length, 32], of `total` tokens; `keys` to its keys; `bound`
-    to its scores, before the mask, of which `weights` are made."""
+    to its scores, before the mask, of which `weights` are made. With `sound`, a mask of frames, it sees an encoder's too."""
     random = np.random.default_rng(0)
     ids = treadle.var("input_ids", ("batch", "length"), "int64")
     past = [treadle.var(f"past_{name}_0", ("batch", HEADS, "past", SIZE)) for name in ("key", "value")]
@@ -48,6 +49,10 @@ def program(
     places = op.arange(start="past", stop="past + length", step=1, dtype="int64")
     x = x + op.expand_dims(op.sin(op.cast(places, dtype="float32")), axes=(1,))
     x = change(x, op.cast(op.shape_tensor(dims=("past + length",)), dtype="float32"))
+    encoded = []
+    if sound is not None:
+        encoded = [treadle.var(f"past_{name}_cross_0", ("batch", HEADS, "frames", SIZE)) for name in ("key", "value")]
+        x = x + _of_sound(x, *encoded, sound(op.arange(start=0, stop="frames", step=1, dtype="int64")))
     q, k, v = (
         op.permute_dims(op.reshape(op.matmul(x, w), shape=("batch", "length", HEADS, SIZE)), axes=(0, 2, 1, 3))
         for w in random.standard_normal((3, HEADS * SIZE, HEADS * SIZE)).astype("f")
@@ -63,7 +68,7 @@ def program(
     )
     results = {"logits": logits, "present_key_0": new[0], "present_value_0": new[1]}
     named = [treadle.named(name, each) for name, each in results.items()]
-    return treadle.Module(main=treadle.function([ids, *past], treadle.tuple_(*named)))
+    return treadle.Module(main=treadle.function([ids, *past, *encoded], treadle.tuple_(*named)))
 
 
 def attributes_of(model: Any) -> dict[str, Any] | None:
@@ -72,7 +77,7 @@ def attributes_of(model: Any) -> dict[str, Any] | None:
     entries = (name, f"{name}.batch")
     made = compile_module(with_made(module, name, {BATCH: batch_of}), entries=entries).program
     nodes = [node for each in made.primitives for node in each.definition.nodes if node.operator == "paged_attention"]
-    assert len(nodes) == (entries[1] in {function.name for function in made.functions})
+    assert bool(nodes) == (entries[1] in {function.name for function in made.functions})
     return dict(nodes[0].attributes) if nodes else None
 
 
@@ -87,6 +92,7 @@ UNDERSTOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "with a score of no value": ({"weights": lambda scores: _with_sink(scores)}, {}),
     "with experts": ({"change": lambda x, total: _by_expert(x)}, {}),
+    "which sees all frames": ({"sound": lambda frames: op.where(op.less(frames, 0), -1e9, 0.0)}, {}),
 }
 REFUSED = {
     "whose mask is too large to be looked at": {"mask": lambda here, there: of_square(here, there)},
@@ -99,6 +105,7 @@ REFUSED = {
     "which sees each second token": {
         "mask": lambda here, there: op.where(op.equal(op.remainder(here - there, 2), 0), causal(here, there), -1e9)
     },
+    "which does not see later frames": {"sound": lambda frames: op.where(op.less(frames, 400), 0.0, -1e9)},
     "which mixes tokens": {"change": lambda x, total: x - op.mean(x, axes=(1,), keepdims=True)},
     "which adds tokens up": {"change": lambda x, total: op.cumulative_sum(x, axis=1)},
     "which turns tokens around": {
@@ -113,6 +120,13 @@ REFUSED = {
         "keys": lambda k: k * op.cast(op.shape_tensor(dims=("past",)), dtype="float32")
     },
 }
+
+
+def _of_sound(x: Any, keys: Any, values: Any, mask: Any) -> Any:
+    q = op.permute_dims(op.reshape(x, shape=("batch", "length", HEADS, SIZE)), axes=(0, 2, 1, 3))
+    scores = op.matmul(q, op.permute_dims(keys, axes=(0, 1, 3, 2))) * 0.25 + mask
+    heads = op.permute_dims(op.matmul(op.softmax(scores), values), axes=(0, 2, 1, 3))
+    return op.reshape(heads, shape=("batch", "length", HEADS * SIZE))
 
 
 def _by_heads(x: Any) -> Any:
