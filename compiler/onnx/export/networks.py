@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ....formats import dims
 from ....formats.dtypes import DType
 from ...operators.attention import part_of, permuted
 from ...operators.recurrent import BLOCK
@@ -292,6 +293,26 @@ def _rotary(g: Graph, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     first, second = split(g, x, axis=x.rank - 1, sizes=(half, half))
     turned = g.node("Concat", g.node("Neg", second), first, axis=-1)
     return g.node("Add", g.node("Mul", x, cosine), g.node("Mul", turned, sine))
+
+
+@writer("linear_attention")
+def _linear_attention(g: Graph, *inputs: Tensor, scale: float, delta: bool) -> Results:
+    """q, k, v, state, decay and beta; ONNX's has the heads of a token in one row, and the logarithm of decay."""
+    if len(inputs) > 6:
+        raise RefusedError(
+            "ONNX has no texts one after another: export the decoder itself, of whose texts Treadle makes this"
+        )
+    q, k, v, state, decay, beta = inputs
+    heads = q.shape[2]
+    if not isinstance(heads, int) or scale == 0:
+        raise RefusedError(f"ONNX wants a number of heads, and a scale that is not 0; got {heads} and {scale}")
+    rows = [g.reshaped(each, (*each.shape[:2], dims.multiply(*each.shape[2:]))) for each in (q, k, v, decay, beta)]
+    rows[3] = g.node("Log", rows[3])
+    rule = "gated_delta" if delta else "gated"
+    given = (*rows[:3], state, rows[3], rows[4] if delta else None)
+    attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": scale, "update_rule": rule}
+    result, last = g.nodes_of("LinearAttention", *given, count=2, **attributes)
+    return g.reshaped(result, v.shape), last
 
 
 # ---- recurrent layers ----

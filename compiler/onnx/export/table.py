@@ -245,7 +245,6 @@ REFUSED = {
     "tokenize_texts": "ONNX's Tokenizer is onnxruntime's own: split the texts, or prepare them outside",
     "hash_texts": "ONNX has no hash: prepare the texts outside",
     "tree_ensemble": "export the fitted model itself (skl2onnx, onnxmltools), of which ONNX has the trees",
-    "linear_attention": "export the decoder's own LinearAttention of opset 27, of which Treadle makes this",
     "paged_attention": "ONNX has no pages: export the decoder itself, whose function of many texts Treadle makes",
     "coupled_probabilities": "export the fitted model itself (skl2onnx), of which ONNX has the machine",
 }

@@ -92,6 +92,7 @@ GEMM_MACS = 100      # 20 85eb436 | multiply-adds a ns: of float32 products by r
 ATTENTION_MACS = 80  # 20 77e0ffa | multiply-adds a ns: of attention, softmax included
 RECURRENT_MACS = 16  # 20 21fb606 | multiply-adds a ns: of recurrent cells, and of convolutions without channel blocks
 RECURRENT_BYTES = 32  # 27 0607b38 | multiply-adds a ns: of recurrent cells of int8, at a byte_speed of 1
+STATE_ELEMENTS = 24   # 27 0a768b5 | elements a ns: of a state of linear attention, read and written for each token
 PRODUCT_MACS = 4     # 20 babb31a | multiply-adds a ns: of products of other types than float32
 DEPTHWISE_STEPS = 6  # 21 88bc876 | vectors a ns: multiplied and added by depthwise convolutions
 COPIED_BYTES = 16    # 20 85eb436 | bytes a ns: of a matrix copied or turned for a product

@@ -59,7 +59,8 @@ ELSEWHERE = {
         [
             f"com.microsoft.{name}"
             for name in ("CausalConvWithState", "GatedAdd", "GatedRMSNorm", "LinearAttention", "LinearAttentionGate")
-        ],
+        ]
+        + ["LinearAttention"],
         "ort/test_recurrent.py: states go from call to call",
     ),
     "com.microsoft.MRotaryEmbedding": "ort/test_attention.py: places by section",

@@ -12,6 +12,7 @@ from .....formats import dims
 from .....formats.dtypes import DType
 from .....formats.primitive import PrimitiveDefinition
 from ....operators.table import bound_attributes
+from .. import costs
 from ..kernels.expression import literal
 from ..kernels.kernel import Kernel
 from ..kernels.values import OUT_OF_RANGE
@@ -21,7 +22,6 @@ from ..target import Target
 
 _NAMES = ("q", "k", "v", "state", "decay", "beta", "texts")
 _MOST_VECTORS = 4  # columns of a unit: sums of as many side by side hide each other's latency
-_PER_NANOSECOND = 24  # elements of a state
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
     if "texts" in numbers:
         _write_checks(write)
     write(f"units = sequences * {heads * blocks}")
-    write.split("units", f"batch * length * {state} // {_PER_NANOSECOND}")
+    write.split("units", f"batch * length * {state} // {costs.STATE_ELEMENTS}")
     with write.block("for unit in range(first, last)"):
         write(f"number = unit // {heads * blocks}", f"rest = unit - number * {heads * blocks}")
         write(f"head = rest // {blocks}", f"column = (rest - head * {blocks}) * {sizes.vectors * VECTOR_BYTES}")
@@ -91,7 +91,7 @@ def lower(definition: PrimitiveDefinition, target: Target) -> Kernel | None:
         with write.block("for token in range(row, row + count)"):
             _write_token(write, sizes, target, **bound_attributes(node))
     tokens = estimate(dims.multiply(batch, length))
-    return write.kernel(tokens * state / _PER_NANOSECOND)
+    return write.kernel(tokens * state / costs.STATE_ELEMENTS)
 
 
 def _write_token(write: Writer, sizes: _Sizes, target: Target, scale: float, delta: bool) -> None:
