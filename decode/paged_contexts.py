@@ -176,7 +176,7 @@ class PagedContexts(Contexts):
         page_bytes = sum(pool.pages.itemsize * math.prod(pool.pages.shape[1:]) for pool in self._pools.values())
         count = max(1, BYTES // page_bytes) if tokens is None else max(1, -(-tokens // PAGE))
         self._sequences = PagedSequences(count, PAGE)
-        # Without `tokens`, pages are bounded by their memory: that of a text's states counts as so many pages.
+        # Without `tokens`, pages are bounded by their memory: that of a text's states is counted in pages.
         self._pages_of_states = 0 if tokens is not None else -(-self.states.bytes // page_bytes)
         # Pages that have addresses from the beginning; then there are twice as many each time, and the old ones are copied.
         self._first = max(1, BYTES // page_bytes)

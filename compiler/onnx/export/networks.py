@@ -310,7 +310,7 @@ def _linear_attention(g: Graph, *inputs: Tensor, scale: float, delta: bool) -> R
     rows[3] = g.node("Log", rows[3])
     rule = "gated_delta" if delta else "gated"
     given = (*rows[:3], state, rows[3], rows[4] if delta else None)
-    attributes = {"q_num_heads": heads, "kv_num_heads": heads, "scale": scale, "update_rule": rule}
+    attributes: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": heads, "scale": scale, "update_rule": rule}
     result, last = g.nodes_of("LinearAttention", *given, count=2, **attributes)
     return g.reshaped(result, v.shape), last
 
