@@ -94,6 +94,20 @@ class _Pool:
         return np.ascontiguousarray(by_head if self._tokens == 2 else by_head.swapaxes(1, 2)).view(self.pages.dtype)
 
 
+def _tables(
+    sequences: PagedSequences, contexts: Sequence[int], counts: Sequence[int], pasts: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """int64[texts, 4]: of each text the first new row, their number, that of the rows before them, and where its pages begin in
+    int64[pages], which hold the rows before of all texts."""
+    # Sums and lists in Python: for few texts NumPy's functions take longer than the call.
+    pages: list[int] = []
+    texts = []
+    for context, end, count, past in zip(contexts, accumulate(counts), counts, pasts, strict=True):
+        texts.append((end - count, count, past, len(pages)))
+        pages += sequences[context].pages[: -(-past // PAGE)]
+    return np.array(texts, np.int64), np.array(pages, np.int64)
+
+
 class _Encoded:
     """The keys and values that an encoder has made of each text, in `count` pages. Forks share them."""
 
@@ -120,14 +134,8 @@ class _Encoded:
             raise
 
     def inputs(self, contexts: Sequence[int], counts: Sequence[int]) -> dict[str, np.ndarray]:
-        listed: list[int] = []
-        texts, first = [], 0
-        for context, count in zip(contexts, counts, strict=True):
-            tokens = self.sequences[context]
-            texts.append((first, count, tokens.length, len(listed)))
-            first += count
-            listed += tokens.pages
-        places = dict(zip(ENCODED_INPUTS, (np.array(each, np.int64) for each in (texts, listed)), strict=True))
+        pasts = [self.sequences[context].length for context in contexts]
+        places = dict(zip(ENCODED_INPUTS, _tables(self.sequences, contexts, counts, pasts), strict=True))
         return places | {name: pool.pages for name, pool in self.pools.items()}
 
 
@@ -341,16 +349,18 @@ class PagedContexts(Contexts):
     def _inputs(
         self, batch: Sequence[Appended], names: list[int], counts: Sequence[int], pasts: Sequence[int]
     ) -> dict[str, np.ndarray]:
-        # Sums and lists in Python: for few texts NumPy's functions take longer than the call.
-        ends = list(accumulate(counts))
-        wanted = [token for end, each in zip(ends, batch, strict=True) for token in range(end - each.logits, end)]
-        listed: list[int] = []
-        texts = []
-        for name, end, count, past in zip(names, ends, counts, pasts, strict=True):
-            texts.append((end - count, count, past, len(listed)))
-            listed += self._sequences[name].pages[: -(-past // PAGE)]
+        wanted = [
+            token
+            for end, each in zip(accumulate(counts), batch, strict=True)
+            for token in range(end - each.logits, end)
+        ]
         ids = joined([np.asarray(each.tokens, np.int64) for each in batch])
-        arrays = ids, _ranges(pasts, counts), *(np.array(each, np.int64) for each in (wanted, texts, listed))
+        arrays = (
+            ids,
+            _ranges(pasts, counts),
+            np.array(wanted, np.int64),
+            *_tables(self._sequences, names, counts, pasts),
+        )
         adapters = self.adapters.inputs([self._own[name] for name in names], counts)
         encoded = {} if self._encoded is None else self._encoded.inputs(names, counts)
         return (
